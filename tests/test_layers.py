@@ -77,9 +77,9 @@ FOLDERS: dict[str, dict[str, str]] = {
         " instances resources prefix scheduler interception models device_programs",
         "durable": "errors tasks timers shares wasm programs journal instances scheduler models"
         " api",
-        "rpc": "errors tasks fairness shares confined programs instances models api durable",
         "wiring": "timers shares data_folder confined wasm programs instances"
-        " scheduler interception models api rpc device_programs durable",
+        " scheduler interception models api device_programs durable",
+        "rpc": "errors tasks fairness shares confined programs instances models api durable wiring",
         "extension": "wasm programs rpc wiring",
         "server": "tasks data_folder confined wasm programs scheduler api rpc wiring extension",
         "running": "scheduler server",

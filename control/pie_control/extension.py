@@ -10,7 +10,7 @@ import trio
 
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.auth import Users
-from pie_control.rpc.requests import Dependencies
+from pie_control.rpc.requests import Fetch
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.server import ServerConfig
 
@@ -26,13 +26,10 @@ class Role:
 
     is_one_of_many = False  # it is sent launches once it runs, which others could take
     users: Users | None = None  # and their keys; None: those of its data folder
+    fetch: Fetch | None = None  # has a program sent here
 
     def __init__(self, wiring: Wiring, programs: ProgramStore) -> None:
         self._registry = wiring.registry
-
-    def dependencies(self, of_one_server: Dependencies) -> Dependencies:
-        """The parts that requests act on, with further methods."""
-        return of_one_server
 
     async def run(self, endpoint: str, stop: trio.Event) -> None:
         """Runs next to the server, which listens at `endpoint` and ends once `stop` is set."""

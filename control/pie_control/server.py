@@ -110,9 +110,8 @@ class _Server:
         durable.define(self._wiring.durable_functions(functions))
         durable.offers_as(linker)
         self._turns = _LoopTurns("control")
-        deps = self._wiring.rpc_dependencies()
-        deps = replace(deps, doing=self._doing, turns=self._long_turns)
-        requests = partial(Requests, config, self._role.dependencies(deps))
+        own = self._doing, self._long_turns, self._role.fetch
+        requests = partial(Requests, config, self._wiring, *own)
         self._rpc = RpcServer(
             config,
             self._wiring.shares,
@@ -125,9 +124,7 @@ class _Server:
         self._wiring.dispatcher.has_requests = self._rpc.has_requests
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results
-        self._link.on_adapter = self._wiring.adapters.on_done
-        self._link.on_image = self._wiring.image_sizes.on_measured
-        self._link.on_weights = self._wiring.weights.on_done
+        self._link.answers = self._wiring.worker_answers
         self._link.on_lost = self._wiring.worker_lost
         self._link.on_doing = lambda text: report({"doing": text})
 

@@ -40,7 +40,7 @@ from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
 from pie_control.api.sample import SamplerCalls
 from pie_control.api.store.entries import ON_DISK
-from pie_control.api.store.service import StoreCalls, StoreService
+from pie_control.api.store.service import StoreService
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
@@ -60,16 +60,15 @@ from pie_control.instances.turns import Executor, SlowCalls
 from pie_control.interception.policy_input import Durations
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.image_sizes import ImageSizes
-from pie_control.models.model import ModelDependencies
+from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer_files import UnusableTokenizer
 from pie_control.models.weights import Weights
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
-from pie_control.rpc.requests import Dependencies
 from pie_control.scheduler.dispatcher import Dispatcher
-from pie_control.scheduler.link import Order, Worker
+from pie_control.scheduler.link import Answers, Order, Worker
 from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
@@ -83,7 +82,7 @@ from pie_py.config.kept_files import (
     told_bytes,
 )
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello, Located
+from pie_py.wire.plan import AdapterDone, Hello, ImageMeasured, Located, WeightsDone
 
 log = structlog.get_logger("pie.server")
 
@@ -181,9 +180,14 @@ class Wiring:
             self.registry,
             lambda: self.durable.worker_lost(),
         )
-        others = self.adapters, self.image_sizes, self.weights
+        self.worker_answers: Answers = {
+            AdapterDone: self.adapters.on_done,
+            ImageMeasured: self.image_sizes.on_measured,
+            WeightsDone: self.weights.on_done,
+        }
         self.on_demand = OnDemandModels(
-            config, self.models, *others, self.executor, self.timers, clock
+            *(config, self.models, self.adapters, self.worker_answers, self._lose),
+            *(self.executor, self.timers, clock),
         )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
@@ -205,8 +209,8 @@ class Wiring:
         )
         self.goals = Goals(config.goals, Durations(), clock)
         self._declare_kept(config)
-        self._programs = programs
-        self._clocks = clocks
+        self.programs = programs
+        self.clocks = clocks
         self._config = config.durable
         self._alone = scope.topics
         self.durable = DurableInstances(
@@ -277,11 +281,11 @@ class Wiring:
             self.launcher,
             self.executor,
             self.timers,
-            self._clocks,
+            self.clocks,
         )
         texts = RunTextCalls(self.models, self.executor)
         tokens = TokenizeCalls(self.models, self.answers, self.confined)
-        samplers = SamplerCalls(KnownPrograms(self.confined), self.answers, self._programs)
+        samplers = SamplerCalls(KnownPrograms(self.confined), self.answers, self.programs)
         return (
             *implement("runtime", calls, runtime, suspends=("wait", "model-info", "create-queue")),
             *implement("source", SourceCalls(self.launcher), suspends=("read",)),
@@ -289,7 +293,7 @@ class Wiring:
             *implement("http", self.http),
             *implement("mcp", self.mcp),
             *implement("messaging", self.messaging),
-            *implement("store", StoreCalls(self.store)),
+            *implement("store", self.store),
             *implement("allocate", allocate, suspends=("alloc-kvpage",), arrays=("used",)),
             *implement("forward", forward, arrays=("masks",)),
             *implement("adapter", AdapterCalls(self.models), adapter),
@@ -322,7 +326,7 @@ class Wiring:
 
     def durable_functions(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions that guests of durable instances call."""
-        retry, date_ns = self._config.retry, self._clocks.date_ns
+        retry, date_ns = self._config.retry, self.clocks.date_ns
         outside = OutsideCalls(self.http, self.mcp, self.executor, date_ns, retry)
         special = {
             **run_calls(self.models),
@@ -331,28 +335,6 @@ class Wiring:
             **(self.durable.message_calls(self.executor).taps() if self._alone else {}),
         }
         return DurableCalls(outside, special, has_messages=self._alone).tap(made)
-
-    def rpc_dependencies(self) -> Dependencies:
-        """The parts that clients' requests act on."""
-        return Dependencies(
-            self.registry,
-            self.launcher,
-            self._programs,
-            self.shares,
-            self.models,
-            self.on_demand,
-            self.adapters,
-            self.weights,
-            self.mcp.registry,
-            self.confined,
-            self.results,
-            self.durable,
-            self.ledger,
-            self.goals,
-            self.clock,
-            self._clocks.monotonic_ns,
-            self._clocks.date_ns() - self._clocks.monotonic_ns(),
-        )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the parts until cancelled."""
@@ -401,8 +383,11 @@ class Wiring:
         """Its pools are gone: instances that held something of them fail; new ones wait."""
         self.launcher.models_lost()
         self.durable.worker_lost()
-        names = [*self.models.resident]
-        self.models.lose(self.models.resident, reason)
-        self.adapters.on_lost(names)
-        self.image_sizes.on_lost(names)
-        self.weights.on_lost(names)
+        self._lose(self.models.resident, reason)
+
+    def _lose(self, models: dict[str, ModelService], reason: str) -> None:
+        """The worker of these models is gone."""
+        names = [*models]
+        self.models.lose(models, reason)
+        for part in (self.adapters, self.image_sizes, self.weights):
+            part.on_lost(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -77,7 +77,7 @@ class Budget(Section):
 class ProgramGoal(Section):
     """When instances of one program go before others of their user, where a launch does not say."""
 
-    deadline: PositiveFloat | None = None  # seconds from the launch
+    deadline: Annotated[float, Field(gt=0, le=1e9)] | None = None  # seconds from the launch
     # "latency" goes before those without one, "throughput" behind them.
     objective: Literal["latency", "throughput"] | None = None
     expected_tokens: PositiveInt | None = None  # that one generates; else it is learned

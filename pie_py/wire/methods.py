@@ -51,6 +51,9 @@ def prefix_hashes(prompt: str) -> list[str]:
 Value = TypeVar("Value")
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # what Python can index by
+# Of a goal: the date of a deadline, in nanoseconds, has room in an answer.
+Deadline = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=(1 << 62) - 1)]
 Text = Annotated[str, msgspec.Meta(max_length=256)]
 # Of a node: its name, and the number of its incarnation.
 Life = Annotated[str, msgspec.Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\.[1-9][0-9]{0,15}\Z")]
@@ -254,9 +257,9 @@ class UnregisterMcp(Method[None]):
 class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     """The goals by which an instance goes before others of its user, where not all have room."""
 
-    deadline: Annotated[float, msgspec.Meta(gt=0)] | None = None  # seconds from its launch on
+    deadline: Deadline | None = None  # seconds from its launch on
     objective: Objective | None = None
-    expected_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None  # that it will generate
+    expected_tokens: Tokens | None = None  # that it will generate
 
 
 class Launch(Method[Facts]):

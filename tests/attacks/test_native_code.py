@@ -22,7 +22,8 @@ from support.checkpoints import small_tokenizer
 from support.instances import failure
 from support.scheduler_fixtures import MODEL
 
-from pie_control.api.grammar.service import Grammar, GrammarService
+from pie_control.api.grammar.matcher import Grammar
+from pie_control.api.grammar.service import GrammarService
 from pie_control.api.tokenize import MAX_TOKENS, TokenizeCalls
 from pie_control.confined import pool as pool_module
 from pie_control.confined.pool import ConfinedPool, JobStopped

@@ -32,13 +32,14 @@ from pie_control.programs import store as programs
 from pie_control.programs.components import Components
 from pie_control.programs.index import IndexUnusable
 from pie_control.programs.store import ProgramStore
-from pie_control.rpc.program_requests import MAX_UPLOADS, USER_UPLOADS, Uploads
+from pie_control.rpc.program_requests import MAX_UPLOADS, USER_UPLOADS, ProgramRequests
 from pie_control.rpc.session import Session
-from pie_control.shares import Share, Shares
+from pie_control.shares import Shares
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.client.errors import InferletFailed
 from pie_py.config.keys import KeyStore
 from pie_py.config.limits import Quota, Quotas
+from pie_py.config.server import ServerConfig
 from pie_py.config.services import ConfinedConfig
 from pie_py.wire.methods import Upload, UploadChunk
 
@@ -50,17 +51,16 @@ def store(tmp_path: Path) -> ProgramStore:
     return ProgramStore(tmp_path / "programs", 1 << 20, time.time_ns)
 
 
-def share_of(store: ProgramStore, most: int) -> Share:
-    """Of the bytes of programs; every user may have so many."""
-    return Shares(Quotas(Quota(share=1.0), {})).add("bytes", most, store.bytes_of)
-
-
 async def not_called(program: Any) -> None:
     raise AssertionError("no component is sent")
 
 
-def uploads_of(store: ProgramStore, most: int = 1 << 30, prepare: Any = not_called) -> Uploads:
-    return Uploads(store, prepare, ConfinedPool(ConfinedConfig()), share_of(store, most))
+def uploads_of(
+    store: ProgramStore, most: int = 1 << 30, prepare: Any = not_called
+) -> ProgramRequests:
+    """Every user may have so many bytes of programs."""
+    shares, config = Shares(Quotas(Quota(share=1.0), {})), ServerConfig(program_bytes=most)
+    return ProgramRequests(config, shares, store, prepare, ConfinedPool(ConfinedConfig()))
 
 
 def test_a_damaged_source_is_told_and_mended_by_another_upload(store: ProgramStore) -> None:
@@ -241,8 +241,8 @@ async def test_uploads_that_a_full_disk_has_ended_do_not_count(
 
     async def send(data: bytes) -> Any:
         digest = hashlib.sha256(data).hexdigest()
-        uploads.begin(session, Upload(digest, "it", len(data)))
-        return await uploads.add(session, UploadChunk(digest, 0, data))
+        uploads.upload(session, Upload(digest, "it", len(data)))
+        return await uploads.upload_chunk(session, UploadChunk(digest, 0, data))
 
     with monkeypatch.context() as patch:
         # A device that has no room: it takes the file's place in the store.
@@ -253,7 +253,7 @@ async def test_uploads_that_a_full_disk_has_ended_do_not_count(
             with pytest.raises(ApiError, match=r"^out-of-resources: .*No space left"):
                 await send(b"%d" % number * (1 << 20))
     for number in range(MAX_UPLOADS + 1):
-        assert (await send(SOURCE + b"#" * number)).name == "it"
+        assert (await send(SOURCE + b"#" * number))["name"] == "it"
 
 
 async def test_a_disk_that_takes_a_part_of_a_program_is_full(store: ProgramStore) -> None:
@@ -261,12 +261,12 @@ async def test_a_disk_that_takes_a_part_of_a_program_is_full(store: ProgramStore
     uploads, session = uploads_of(store), Session(bytes(16), "ann", 0.0, None)
     data = SOURCE + b"#" * 300_000
     digest = hashlib.sha256(data).hexdigest()
-    uploads.begin(session, Upload(digest, "it", len(data)))
+    uploads.upload(session, Upload(digest, "it", len(data)))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         with pytest.raises(ApiError, match=r"^out-of-resources: .*File too large"):
-            await uploads.add(session, UploadChunk(digest, 0, data))
+            await uploads.upload_chunk(session, UploadChunk(digest, 0, data))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -307,7 +307,7 @@ def test_unfinished_uploads_of_a_user_are_few(store: ProgramStore) -> None:
         return Session(number.to_bytes(16), user, 0.0, None)
 
     def begin(one: Session, number: int) -> None:
-        uploads.begin(one, Upload(hashlib.sha256(b"%d" % number).hexdigest(), "it", 9))
+        uploads.upload(one, Upload(hashlib.sha256(b"%d" % number).hexdigest(), "it", 9))
 
     sessions = [session("mallory", number) for number in range(USER_UPLOADS + 1)]
     for number in range(USER_UPLOADS):
@@ -330,7 +330,7 @@ def test_names_for_bytes_that_are_here_count_too(
     digest = store.put(SOURCE, "it", "python", "ann").hash
 
     def begin(name: str) -> None:
-        assert uploads.begin(session, Upload(digest, name, len(SOURCE))) is not None
+        assert uploads.upload(session, Upload(digest, name, len(SOURCE))) is not None
 
     for number in range(4):
         begin(f"name-{number}")
@@ -357,8 +357,8 @@ async def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
     async def send(number: int) -> None:
         data = b"\0asm\x0d\0\1\0" + bytes([number]) * 9_000
         digest = hashlib.sha256(data).hexdigest()
-        uploads.begin(session, Upload(digest, f"it-{number}", len(data)))
-        await uploads.add(session, UploadChunk(digest, 0, data))
+        uploads.upload(session, Upload(digest, f"it-{number}", len(data)))
+        await uploads.upload_chunk(session, UploadChunk(digest, 0, data))
 
     # With their rooms in the index it is too much.
     with pytest.raises(ExceptionGroup) as raised:  # noqa: PT012

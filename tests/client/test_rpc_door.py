@@ -82,6 +82,18 @@ def works(bench: Bench) -> None:
 BEYOND = {"program": "count", "args": ["1"], "window": 1 << 63}  # what no list has
 
 
+def test_an_answer_that_has_no_form_is_that_request_s_error(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: Any = bench.rpc._requests
+    with Client(bench.endpoint) as client:
+        monkeypatch.setattr(requests._parts.goals, "missed", 1 << 64)
+        with pytest.raises(RpcError, match="internal"):
+            client.server_info()
+        monkeypatch.setattr(requests._parts.goals, "missed", 5)
+        assert client.server_info()["deadlines_missed"] == 5
+
+
 def test_garbage_does_no_harm(bench: Bench) -> None:
     chance = random.Random(7)
     numbers = itertools.count(1)

@@ -81,3 +81,17 @@ def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     assert trio.run(server, ["its folder is gone"]) == []
     assert list(kept().all()) == []
+
+
+async def test_one_whose_client_has_left_is_kept_too(tmp_path: Path) -> None:
+    folder = SettingsFolder(tmp_path, "model", "name", "folder", user="", version="")
+    service: Any = SimpleNamespace(adapters=Adapters("m", []), description=TAKES)
+    models: Any = SimpleNamespace(service=lambda model: service)
+    loader = AdapterLoader(models, lambda message: None, folder)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(loader.load, "m", "x", "/x")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    loader.on_done(AdapterDone("m", 0, None))
+    assert service.adapters.names() == ["x"]
+    assert [entry["name"] for entry in folder.all()] == ["x"]

@@ -22,6 +22,7 @@ from pie_control.rpc.session import ItemStream, Session
 from pie_control.tasks import take_off
 from pie_control.timers import Timers
 from pie_control.wasm import SUSPENDED
+from pie_py.config.limits import Budget
 from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 
@@ -90,6 +91,30 @@ def test_tags_beyond_a_day_s_rows_are_counted_together(tmp_path: Path) -> None:
     assert len(rows) == MOST_ROWS + 1
     assert sum(row["tool_seconds"] for row in rows) == MOST_ROWS + 20
     assert sum(row["tool_seconds"] for row in rows if row["program"] == OTHER) == 20
+
+
+def test_tags_beyond_a_day_s_rows_count_for_a_budget(tmp_path: Path) -> None:
+    """An application that names its own users has many tags."""
+    instance = Server().launch("ann")
+    ledger = Ledger(
+        tmp_path / "usage.sqlite3",
+        {instance.program.name: Budget(tool_seconds=MOST_ROWS + 10)},
+        time.time_ns,
+        tuple,
+        lambda instance: 0.0,
+        lambda instance, state, text: None,
+    )
+    for number in range(MOST_ROWS + 20):
+        instance.tag = f"tag {number}"
+        ledger.waited(instance, 1.0)
+
+    async def look() -> None:
+        await ledger._flush()
+        await ledger._look()
+
+    trio.run(look)
+    with failure("limit-exceeded", "tool_seconds of ann today"):
+        ledger.check("ann", instance.program.name)
 
 
 def test_withdrawn_timers_behind_a_far_one_are_dropped() -> None:

@@ -119,3 +119,26 @@ async def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
         await ended.wait()
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_that_an_earlier_life_waited_for_is_dropped() -> None:
+    rig, may_end = Rig(), threading.Event()
+    instance, ended, never = rig.launch(), trio.Event(), trio.Event()
+
+    async def work() -> str:
+        found = await trio.to_thread.run_sync(may_end.wait)
+        ended.set()
+        return str(found)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(rig.parts.answers.run)
+        rig.parts.answers.start(instance, work)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.registry.begin_again(instance)  # as a durable one, whose worker was lost
+        rig.parts.answers.start(instance, never.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        may_end.set()
+        await ended.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert instance not in rig.executor._answers
+        nursery.cancel_scope.cancel()

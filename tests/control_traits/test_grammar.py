@@ -30,8 +30,8 @@ from support.scheduler_fixtures import MODEL
 
 from inferlet import grammar as sdk
 from pie_control.api.grammar import functions
-from pie_control.api.grammar.matcher import Matcher
-from pie_control.api.grammar.service import BYTES_A_CHARACTER, LEAST_BYTES, Grammar, GrammarService
+from pie_control.api.grammar.matcher import Grammar, Matcher
+from pie_control.api.grammar.service import BYTES_A_CHARACTER, LEAST_BYTES, GrammarService
 from pie_control.api.grammar.vocabulary import Vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
@@ -39,6 +39,7 @@ from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.models.tokenizer import TextCodec
 from pie_control.scheduler.commands.sample import TokenMask
+from pie_control.wasm import SUSPENDED
 from pie_py.config.limits import Limits
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription
@@ -72,7 +73,7 @@ class Walk:
 
     def __init__(self, grammar: Grammar) -> None:
         self.turn = trio.Event()
-        self.matcher = grammar.matcher(self._wake, Owner("tester", "walk"))
+        self.matcher = Matcher(grammar, self._wake, Owner("tester", "walk"))
 
     def _wake(self) -> None:
         self.turn.set()
@@ -633,6 +634,21 @@ async def test_grammars_of_all_users_take_so_many_bytes(monkeypatch: pytest.Monk
         take()
     monkeypatch.setattr(functions, "GRAMMAR_BYTES", all_bytes)
     take()  # the same future: it has not been used up
+
+
+async def test_a_long_step_of_an_earlier_life_answers_no_later_one() -> None:
+    one = rig.Rig()
+    instance, grammar = one.launch(), await compiled("regex", "[a-z ]*")
+    future = instance.futures.create(FutureKind.GRAMMAR)
+    future.resolve(grammar)
+    held = rig.grammar.take_grammar(instance, future.handle)
+    matcher = rig.grammar.create_matcher(instance, held)
+    tokens = codec().encode("a b c d e f g h i j k l m")
+    assert rig.grammar.advance(instance, matcher, tokens) is SUSPENDED
+    one.registry.begin_again(instance)  # as a durable one, whose worker was lost
+    while not one.executor._work.is_set():
+        await trio.sleep(0.01)
+    assert instance not in one.executor._answers
 
 
 def test_what_is_refused_at_once() -> None:

@@ -479,3 +479,11 @@ async def test_a_command_line_is_no_command() -> None:
     with pytest.raises(FileNotFoundError):
         async with stdio_transport("line", config, lambda: None, lambda reason: None, bool):
             raise AssertionError("a shell has run it")
+
+
+async def test_tools_that_are_listed_no_more_are_forgotten() -> None:
+    """A server that lists others each time takes no more and more memory."""
+    async with tools(test={"command": sys.executable, "args": [PLAIN, "renames"]}) as t:
+        for _ in range(3):
+            await t.list()
+        assert t.servers.registry.find("tester", "test").repeatable == {"tool2"}

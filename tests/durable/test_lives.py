@@ -16,6 +16,7 @@ from support.checkpoints import make_llama
 from support.durable import journal_of
 from support.servers import NO_MODEL, Server
 
+from pie_control.journal.file import framed
 from pie_py.client import InferletFailed, RpcError
 
 ASK = """\
@@ -198,6 +199,20 @@ def test_one_that_was_killed_goes_on(server: Server) -> None:
         assert again.result() == f"{number}a more"
 
 
+def test_one_that_cannot_be_resumed_is_still_told_of(server: Server) -> None:
+    with server.client() as client:
+        program = client.upload(SAY.encode() + b"# gone", "gone")
+        gone = client.launch(program, durable=True, detached=True).id
+        client.kill(gone)
+        client.remove_program(program)
+        with pytest.raises(RpcError, match="not-found: no program"):
+            client.resume(gone)
+        assert [one["state"] for one in client.instances(ended=True) if one["id"] == gone]
+        for asks in (client.resume, client.calls):
+            with pytest.raises(RpcError, match="not-found"):
+                asks("no\0name")
+
+
 def test_journals_have_bounds(server: Server, folder: Path) -> None:
     journals = folder / "data" / "journals"
     assert journals.stat().st_mode & 0o777 == 0o700
@@ -252,3 +267,53 @@ async def main():
     weights.write_bytes(data)
     with Server(short_folder, models=models) as server, server.client() as client:
         assert "the files of model 'test' are others" in end_of(client, instance.id)
+
+
+SAMPLERS = b"""
+from inferlet import PieError, raw
+
+async def main() -> str:
+    [model] = raw.available_models()
+    queue, said = raw.create_queue(model), []
+    wrong = "[" * 100_000, '{"x":' * 50_000, '{"top_k": 2, }', "{", "[]"
+    for text in (*wrong, "", " { } ", '{"seed": 3}'):
+        try:
+            said.append(str(raw.create_sampler(queue, text)))
+        except PieError as error:
+            said.append(error.code)
+    return " ".join(said)
+"""
+
+
+def test_samplers_of_durable_programs_are_those_of_others(short_folder: Path) -> None:
+    with Server(short_folder) as server, server.client() as client:
+        program = client.upload(SAMPLERS, "samplers")
+        for durable in (False, True):
+            result = client.launch(program, durable=durable).result()
+            assert result == "invalid-argument " * 5 + "1 2 3"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        ["call", "session.receive", 9, True, "never sent"],
+        ["sent", b"id"],
+        ["due", 7],
+        "no array",
+        ["checkpoint", b"", 0, 0, {"topics": 5}],
+    ],
+)
+def test_a_journal_that_makes_no_sense_stops_no_others(short_folder: Path, last: Any) -> None:
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        program = client.upload(SAY.encode(), "say")
+        odd, other = (client.launch(program, durable=True, detached=True).id for _ in "ab")
+        client.send(odd, "x" * 1000)
+        server.process.kill()
+        server.process.wait()
+    with journal_of(short_folder / "data", odd).open("ab") as file:
+        file.write(framed(last))
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        client.send(other, "on")
+        assert client.result(other).endswith("a on")
+        with pytest.raises(InferletFailed, match="internal: "):
+            client.result(odd)

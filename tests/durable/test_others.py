@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 from support.durable import MODELS
 from support.servers import NO_MODEL, Server, until
 
@@ -146,3 +148,31 @@ def test_messages_before_a_damaged_one_are_there_after_every_start(short_folder:
         server.process.wait()
     with Server(short_folder, **NO_MODEL) as server, server.client() as client:
         assert client.launch(client.upload(PULLS.encode(), "pulls")).result() == "first"
+
+
+PUSHES_MORE = """
+from inferlet import messaging, session
+
+async def main() -> None:
+    while word := await session.receive():
+        await messaging.push("work", word * 9000)
+        session.send("pushed")
+"""
+
+
+def test_a_disk_that_was_full_has_the_messages_of_that_time_later(short_folder: Path) -> None:
+    queues = short_folder / "data/journals/queues"
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        pushes = client.launch(client.upload(PUSHES_MORE.encode(), "pushes"), durable=True)
+        disk = partial(psutil.Process(server.process.pid).rlimit, psutil.RLIMIT_FSIZE)
+        before = disk()
+        disk((8000, before[1]))
+        pushes.send("a")
+        assert pushes.receive() == "pushed"
+        disk(before)
+        until(lambda: b"a" * 9000 in queues.read_bytes())
+        server.process.kill()
+        server.process.wait()
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        pulls = client.upload(PULLS.encode(), "pulls")
+        assert client.launch(pulls).result() == "a" * 9000

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from support.durable import journal_of
 from support.rig import Rig
-from support.servers import Server
+from support.servers import NO_MODEL, Server
 
 from pie_control.journal.file import framed, read_entries
 from pie_py.client import InferletFailed
@@ -147,3 +147,46 @@ def test_one_that_is_put_away_counts_as_asleep_until_it_is_roused() -> None:
         change(one)
         counts.append((registry.users.alive("ann"), registry.users.asleep["ann"]))
     assert counts == [(2, 0), (1, 1), (2, 0)]
+
+
+PATIENT = """\
+from inferlet import session
+
+async def main() -> str:
+    return await session.receive()
+"""
+
+
+def test_a_message_like_the_servers_own_entry_is_a_message(folder: Path) -> None:
+    """Only the ends of the journals of those that sleep are read: what a client says there, such as
+    that the instance is another user's, is not believed."""
+    with Server(folder) as server, server.client() as client:
+        program = client.upload(PATIENT.encode(), "patient")
+        patient = client.launch(program, durable=True, detached=True)
+        path = journal_of(folder / "data", patient.id)
+        (head, *_), _ = read_entries(path.read_bytes())
+        client.attach(patient.id).send(framed(["asleep", None, {"head": {**head, "user": "eve"}}]))
+        server.process.kill()
+        server.process.wait()
+    with Server(folder) as server, server.client() as client:
+        found = state_of(client, patient.id)
+        assert (found["state"], found["user"]) == ("running", "local")
+        attached = client.attach(patient.id)
+        attached.send("here")
+        assert attached.result() == "here"
+
+
+FOR_EVER = b"""\
+from inferlet import raw
+
+async def main() -> str:
+    raw.wait([raw.sleep(2**64 - 1)])
+    return "woken"
+"""
+
+
+def test_one_sleeps_for_as_long_as_can_be_said(folder: Path) -> None:
+    with Server(folder, **IDLE, **NO_MODEL) as server, server.client() as client:
+        instance = client.launch(client.upload(FOR_EVER, "for-ever"), durable=True, detached=True)
+        until_asleep(client, instance.id)
+        client.attach(instance.id).cancel()

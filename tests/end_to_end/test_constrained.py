@@ -80,3 +80,38 @@ def test_the_example(server: Server) -> None:
     for person in answers["people"]:
         assert person["role"] in ("host", "guest", "unknown")
         assert 0 <= person["age"] <= 120
+
+
+HOLDS = b"""
+from inferlet import raw
+
+async def main(matchers: bool) -> str:
+    [model] = raw.available_models()
+    held = 0
+    for number in range(8):
+        future = raw.compile_grammar(model, "regex", f"{number}{'a' * 150_000}")
+        raw.wait([future])
+        try:
+            if matchers:
+                grammar = raw.take_grammar(future)
+                raw.create_matcher(grammar)
+                raw.release_grammar(grammar)
+            else:
+                number < 4 or raw.take_grammar(future)
+        except Exception as error:
+            return f"{held} {error}"
+        held += 1
+    return f"{held}"
+"""
+
+
+@pytest.mark.parametrize("matchers", [True, False])
+def test_grammars_count_as_long_as_anything_holds_them(matchers: bool) -> None:
+    """A matcher whose grammar was released, or a future that is not taken."""
+    with Server(quotas={"local": {"share": 0.1}}) as server, server.client() as client:
+        program = client.upload(HOLDS, "holds")
+        result = client.launch(program, ["--matchers" if matchers else "--no-matchers"]).result()
+        held, _, why = result.partition(" ")
+        assert 2 <= int(held) <= 4
+        assert "limit-exceeded" in why
+        assert "bytes of grammars" in why

@@ -66,6 +66,13 @@ def test_a_launch_has_a_goal_and_so_have_its_children(client: Client) -> None:
     parent.cancel()
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1e12, 1e300, float("nan"), float("inf")])
+def test_a_deadline_that_has_no_date_is_refused(client: Client, seconds: float) -> None:
+    with pytest.raises(RpcError, match="deadline"):
+        client.launch("waits", deadline=seconds)
+    assert client.instances(ended=True) is not None
+
+
 def test_programs_have_goals_by_name_and_a_launch_s_own_comes_first(client: Client) -> None:
     client.launch("nightly").result()
     assert of(client, "nightly")["objective"] == "throughput"

@@ -1,12 +1,14 @@
 """An MCP server of the older, stateful protocol without the SDK, with manners that the SDK does not
 have.
 
-It lists its tools in pages (`endless`: without an end), answers with an image, asks its client for
+It lists its tools in pages (`endless`: without an end; `renames`: one page, of others each time),
+answers with an image, asks its client for
 a sample, chatters, answers with any bytes, ends its process and listens no more.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -17,6 +19,7 @@ from typing import Any
 
 SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}}
 AFTERWARDS: list[Callable[[], object]] = []  # what to do after the next answer
+NUMBERS = itertools.count()
 PAGES = {None: ("image", "second"), "second": ("ask", "third"), "third": ("chatter", None)}
 
 
@@ -77,6 +80,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
                 "serverInfo": {"name": "plain", "version": "1"},
             }
         case "tools/list":
+            if sys.argv[1:] == ["renames"]:
+                tool = {"name": f"tool{next(NUMBERS)}", "inputSchema": SCHEMA}
+                return {"tools": [tool | {"annotations": {"readOnlyHint": True}}]}
             name, following = PAGES[params.get("cursor")]
             if sys.argv[1:] == ["endless"]:
                 following = "second"

@@ -13,10 +13,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import trio
 
+from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.durable.shelf import Shelf
 from pie_control.errors import ApiError, ProgramRejected
@@ -30,7 +31,7 @@ from pie_control.instances.user_totals import Together, UserTotals
 from pie_control.interception.policy_input import Durations
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.auth import Users
-from pie_control.rpc.requests import Dependencies, Requests
+from pie_control.rpc.requests import Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
 from pie_control.shares import Shares
@@ -267,40 +268,32 @@ class Bench:
         finally:
             self._ready.set()
 
-    def _dependencies(self, programs: ProgramStore) -> Dependencies:
-        behaviours: Any = self.behaviours
-        models: Any = SimpleNamespace(
-            services={}, names=[], kv_of=lambda instance: (0, 0), most_pages_of=lambda instance: {}
-        )
-        none, on_demand = cast(Any, None), cast(Any, SimpleNamespace(describe=dict))
-        confined = ConfinedPool(self.config.confined)
+    def _parts(self, programs: ProgramStore) -> Any:
         clock = trio.current_time
-        shelf = Shelf(Path(), lambda journal: None, time.time_ns)  # of no durable instance
-        durable: Any = SimpleNamespace(wants=lambda program: False, shelf=shelf)
         ledger = Ledger(
             *(self.config.data_folder / "usage.sqlite3", {}, time.time_ns, tuple),
             *(lambda instance: 0.0, lambda instance, state, text: None),
         )
-        goals = Goals({}, Durations(), clock)
-        results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
-        return Dependencies(
-            behaviours,
-            behaviours,
-            programs,
-            self.shares,
-            models,
-            on_demand,
-            none,
-            none,
-            none,
-            confined,
-            results,
-            durable,
-            ledger,
-            goals,
-            clock,
-            time.time_ns,
-            0,
+        return SimpleNamespace(
+            registry=self.behaviours,
+            launcher=self.behaviours,
+            programs=programs,
+            shares=self.shares,
+            models=SimpleNamespace(
+                services={}, names=[], kv_of=lambda instance: (0, 0), most_pages_of=lambda one: {}
+            ),
+            on_demand=SimpleNamespace(describe=dict),
+            mcp=SimpleNamespace(registry=None),
+            confined=ConfinedPool(self.config.confined),
+            results=ResultStore(self.config.data_folder / "results", 0.0, time.time_ns),
+            durable=SimpleNamespace(
+                wants=lambda program: False,
+                shelf=Shelf(Path(), lambda journal: None, time.time_ns),  # of no durable instance
+            ),
+            ledger=ledger,
+            goals=Goals({}, Durations(), clock),
+            clock=clock,
+            clocks=GuestClocks(time.time_ns, time.time_ns),
         )
 
     async def _run(self) -> None:
@@ -315,7 +308,7 @@ class Bench:
                     for user in ("local", "ann"):
                         programs.put(f"# {name}".encode(), name, "python", user)
                 self.programs = programs
-                methods = partial(Requests, self.config, self._dependencies(programs))
+                methods = partial(Requests, self.config, self._parts(programs), list, dict, None)
                 self.rpc = RpcServer(
                     *(self.config, self.shares, methods, trio.current_time, self._timing),
                     users=self._users,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 from functools import partial
@@ -19,7 +18,6 @@ from pie_cluster.wire.links import GatewayLink
 from pie_control.errors import ApiError
 from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore, write_whole
-from pie_control.rpc.requests import Dependencies
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report
 from pie_py.config.endpoint import parse_endpoint
@@ -128,10 +126,6 @@ class ClusterNode(Role):
             from pie_cluster.node.journals import Shared  # needs psycopg
 
             self.shared = Shared(config, member, wiring, self.fetch)
-
-    def dependencies(self, of_one_server: Dependencies) -> Dependencies:
-        """The dependencies of clients' requests."""
-        return dataclasses.replace(of_one_server, fetch=self.fetch)
 
     def end_instances(self) -> None:
         """Ends the instances that are left: the node ends."""

@@ -64,6 +64,14 @@ def find_adapter(instance: Instance, target: OpenQueue, name: str) -> Adapter:
     return target.model.adapters.find(name, instance)
 
 
+def used_by(instance: Instance, adapter: Adapter | None) -> int:
+    """The slot of an adapter, which an instance uses from now on; that of none."""
+    if adapter is None:
+        return NO_ADAPTER
+    adapter.users.add(instance)
+    return adapter.slot
+
+
 MAX_NUMBERS = 1 << 19  # of one answer: 2 MiB, as Wasmtime lifts 2.6 MB
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pie_control.api.adapter import find_adapter
+from pie_control.api.adapter import find_adapter, used_by
 from pie_control.api.binder import check_ids, queue_of, run_of, waiting_run_of
 from pie_control.errors import exceeded, invalid
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.run_pages import Ask, RunPages
-from pie_control.scheduler.commands.forward import NO_ADAPTER
 from pie_control.scheduler.commands.run import FirstToken, RunCommand
 from pie_control.scheduler.commands.sample import SampleCommand, TokenMask, only
 from pie_control.wasm import SUSPENDED
@@ -59,10 +58,7 @@ def start_run(
     target.queue.check_room(2)
     if len(target.runs) >= instance.limits.samplers:
         raise exceeded(f"{len(target.runs)} runs of the queue; end some first")
-    slot = NO_ADAPTER
-    if through is not None:
-        slot = through.slot
-        through.users.add(instance)
+    slot = used_by(instance, through)
     run = RunCommand(found, own, position, pages, most, frozenset(stops), slot)
     run.own_version = None if through is None else through.version
     run.note_version(target.model.weights)

@@ -13,7 +13,7 @@ import numpy as np
 import trio
 from numpy.typing import NDArray
 
-from pie_control.api.adapter import find_adapter
+from pie_control.api.adapter import find_adapter, used_by
 from pie_control.api.binder import check_ids, queue_of
 from pie_control.api.device_programs import (
     MOST_TEXT,
@@ -38,11 +38,9 @@ from pie_control.fairness import FairThreads, Owner
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import SlowCalls
-from pie_control.models.adapters import Adapter
 from pie_control.models.model import OpenQueue
 from pie_control.programs.store import ProgramStore, tensor_of
 from pie_control.resources.samplers import NO_COUNTS, NODE_BYTES, LogitRow, Sampler
-from pie_control.scheduler.commands.forward import NO_ADAPTER
 from pie_control.scheduler.commands.sample import (
     EmbedSampledCommand,
     KeepLogitsCommand,
@@ -410,7 +408,7 @@ def step(
     target.queue.check_room(3)
     future = instance.futures.create(FutureKind.SAMPLE)
     _embed(target, found, position, row)
-    slot = _used_by(instance, through)
+    slot = used_by(instance, through)
     queue_step(target, row, pages, room, slot, found if found.attend else None)
     _choose(instance, target, row, found, None, future, None)
     return future.handle
@@ -436,12 +434,4 @@ def attend(
     pages, room = check_step(target, input_pages, output_page)
     through = find_adapter(instance, target, adapter) if adapter else None
     target.queue.check_room()
-    queue_step(target, row, pages, room, _used_by(instance, through), found)
-
-
-def _used_by(instance: Instance, adapter: Adapter | None) -> int:
-    """The slot of an adapter, which an instance uses from now on."""
-    if adapter is None:
-        return NO_ADAPTER
-    adapter.users.add(instance)
-    return adapter.slot
+    queue_step(target, row, pages, room, used_by(instance, through), found)

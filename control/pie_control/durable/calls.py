@@ -18,7 +18,6 @@ from pie_control.durable.waits import (
     answer_of,
     durable_of,
     error_of,
-    name_of,
     note_answer,
     noted,
     quiet,
@@ -130,7 +129,7 @@ class DurableCalls:
     def _tapped(self, function: HostFunction) -> HostFunction:
         if function.interface == "source":
             return function
-        name = name_of(function)
+        name = function.full_name
         if not self._has_messages and (
             function.interface == "messaging" or name == "runtime.launch"
         ):
@@ -153,7 +152,7 @@ class DurableCalls:
 
 
 def _refused(function: HostFunction) -> Call:
-    name = name_of(function)
+    name = function.full_name
 
     def refused(instance: Instance, *args: Any) -> Any:
         raise unsupported(
@@ -166,7 +165,7 @@ def _refused(function: HostFunction) -> Call:
 
 def answered(function: HostFunction) -> Call:
     """A call whose answer is the journal's."""
-    real, name, result = function.call, name_of(function), function.result
+    real, name, result = function.call, function.full_name, function.result
 
     def call(instance: Instance, *args: Any) -> Any:
         durable = durable_of(instance)
@@ -212,7 +211,7 @@ def _match_prefix(function: HostFunction) -> Call:
 
 def _sends(function: HostFunction) -> Call:
     """A message to the client. Those of earlier lives are in its outbox already."""
-    real, name = function.call, name_of(function)
+    real, name = function.call, function.full_name
 
     def sent(instance: Instance, message: Any, value: Any) -> None:
         failed = isinstance(value, ApiError)
@@ -235,7 +234,7 @@ def _sends(function: HostFunction) -> Call:
 
 def _computed(function: HostFunction) -> Call:
     """Opens a future of what this server computes, in each life."""
-    asked, name = quiet(function), name_of(function)
+    asked, name = quiet(function), function.full_name
 
     def opened(instance: Instance, handle: Any) -> None:
         if not isinstance(handle, ApiError):
@@ -249,7 +248,7 @@ def _computed(function: HostFunction) -> Call:
 
 
 def _cancel(function: HostFunction) -> Call:
-    asked, name = quiet(function), name_of(function)
+    asked, name = quiet(function), function.full_name
 
     def call(instance: Instance, future: int) -> None:
         durable = durable_of(instance)
@@ -266,7 +265,7 @@ def _cancel(function: HostFunction) -> Call:
 
 def _wait(function: HostFunction) -> Call:
     """A wait for one future gives nothing to write down; of several the journal has which."""
-    real, asked, name = function.call, quiet(function), name_of(function)
+    real, asked, name = function.call, quiet(function), function.full_name
 
     def note(instance: Instance, futures: list[int], ready: Any) -> None:
         if not isinstance(ready, ApiError):
@@ -301,7 +300,7 @@ class _Take:
     """Consumes a future: what it gives is the journal's, unless it gives nothing."""
 
     def __init__(self, function: HostFunction, kind: FutureKind, outside: OutsideCalls) -> None:
-        self._real, self._name, self._result = function.call, name_of(function), function.result
+        self._real, self._name, self._result = function.call, function.full_name, function.result
         self._asked = quiet(function)
         self._kind = kind
         self._outside = outside

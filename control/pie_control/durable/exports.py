@@ -9,15 +9,7 @@ from functools import partial
 from typing import Any
 
 from pie_control.api.binder import queue_of
-from pie_control.durable.waits import (
-    Call,
-    durable_of,
-    error_of,
-    name_of,
-    note_answer,
-    noted,
-    until,
-)
+from pie_control.durable.waits import Call, durable_of, error_of, note_answer, noted, until
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -45,7 +37,7 @@ class ExportCalls:
         return dict.fromkeys((*DONE, "allocate.import-kvpage"), self._tap)
 
     def _tap(self, function: HostFunction) -> Call:
-        name, real = name_of(function), function.call
+        name, real = function.full_name, function.call
         done = DONE.get(name)
 
         def again(instance: Instance, *args: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pie_control.api.http.functions import HttpClient
 from pie_control.api.mcp.functions import McpServers
-from pie_control.durable.waits import Call, durable_of, error_of, name_of
+from pie_control.durable.waits import Call, durable_of, error_of
 from pie_control.errors import ApiError
 from pie_control.instances.durable import Opened
 from pie_control.instances.futures import FutureKind
@@ -17,6 +17,7 @@ from pie_control.instances.instance import Instance
 from pie_control.instances.turns import Executor
 from pie_control.wasm import SUSPENDED, HostFunction
 
+FARTHEST_NS = (1 << 63) - 1  # a date that the journal has room for
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 CHANGES = frozenset({"store.store-set", "store.store-delete", "store.store-commit"})
 # What they say may be in the journal.
@@ -54,7 +55,7 @@ class OutsideCalls:
 
     def tapped(self, function: HostFunction, kind: FutureKind) -> Call:
         """A function that opens a future of a kind."""
-        name = name_of(function)
+        name = function.full_name
         prepare = self._prepared(name, function.call)
 
         def begin(instance: Instance, call: Callable[[], int]) -> int:
@@ -112,11 +113,12 @@ class OutsideCalls:
             key = durable.coming_key
             match name:
                 case "runtime.sleep":
+                    now = self._date_ns()
                     due = durable.past.due.get(key)
                     if due is None:
-                        durable.journal.append("due", key, self._date_ns() + args[0])
-                        return partial(real, instance, *args), False
-                    return partial(real, instance, max(0, due - self._date_ns())), False
+                        due = min(now + args[0], FARTHEST_NS)
+                        durable.journal.append("due", key, due)
+                    return partial(real, instance, max(0, due - now)), False
                 case "http.read-body" if args[0] in durable.bodies:
                     return partial(_interrupted, instance, FutureKind.BLOB), False
                 case "http.http-post":

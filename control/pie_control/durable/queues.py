@@ -16,7 +16,7 @@ import structlog
 
 from pie_control.api.messaging.channel import Taken
 from pie_control.api.messaging.functions import Bus
-from pie_control.durable.waits import Call, answer_of, durable_of, name_of, note_answer, quiet
+from pie_control.durable.waits import Call, answer_of, durable_of, note_answer, quiet
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import Executor
@@ -36,14 +36,14 @@ class Queues:
         self._bus = bus
         self._held: dict[Origin, tuple[str, str, str]] = {}  # user, topic, message
         self._done: dict[str, int] = {}  # the number of each sender's last message
-        self._journal = JournalFile(path, 0, writer.changed)
+        self.journal = JournalFile(path, 0, writer.changed)
         self._held_bytes = 0
 
     def read(self) -> None:
         """Reads what a server before this one has left; for a thread."""
-        path = self._journal.path
+        path = self.journal.path
         try:
-            entries, self._journal.size = read_entries(path.read_bytes())
+            entries, self.journal.size = read_entries(path.read_bytes())
         except FileNotFoundError:
             return
         except DamagedJournal as error:
@@ -71,12 +71,17 @@ class Queues:
         for origin, (user, topic, message) in self._held.items():
             self._held_bytes += len(message)
             self._bus.push_again(user, topic, message, self._taken_of(origin))
-        if self._journal.size or self._held or self._done:  # of a damaged file, too
+        if self.journal.size or self._held or self._done:  # of a damaged file, too
             self._shorten()
 
     def _shorten(self) -> None:
         pushes = [["push", *facts[:2], *origin, facts[2]] for origin, facts in self._held.items()]
-        self._journal.replace([*pushes, *(["done", *each] for each in self._done.items())])
+        self.journal.replace([*pushes, *(["done", *each] for each in self._done.items())])
+
+    def write_again(self) -> None:
+        """Writes what waits to a disk that did not take it, in a new file."""
+        self.journal.problem = None
+        self._shorten()
 
     def push(self, instance: Instance, origin: Origin, topic: str, message: str) -> None:
         """Queues a message, unless it was queued before. Raises ApiError as `Bus.push`."""
@@ -86,7 +91,7 @@ class Queues:
         self._done[origin[0]] = origin[1]
         self._held[origin] = instance.user, topic, message
         self._held_bytes += len(message)
-        self._journal.append("push", instance.user, topic, *origin, message)
+        self.journal.append("push", instance.user, topic, *origin, message)
 
     def _taken_of(self, origin: Origin) -> Taken:
         return partial(self._taken, origin)
@@ -101,8 +106,8 @@ class Queues:
 
     def _gone(self, origin: Origin) -> None:
         self._held_bytes -= len(self._held.pop(origin)[2])
-        self._journal.append("gone", *origin)
-        if self._journal.size > 2 * self._held_bytes + SPARE_BYTES:
+        self.journal.append("gone", *origin)
+        if self.journal.size > 2 * self._held_bytes + SPARE_BYTES:
             self._shorten()
 
 
@@ -131,7 +136,7 @@ class MessageCalls:
 
     def _tells(self, tell: Callable[..., Any], function: HostFunction) -> Call:
         """A call that tells others something once all before is on disk; returns once theirs is."""
-        name = name_of(function)
+        name = function.full_name
 
         def call(instance: Instance, *args: Any) -> Any:
             durable, guest = durable_of(instance), instance.guest

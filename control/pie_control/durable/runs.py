@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import re
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from pie_control.api.binder import run_of
-from pie_control.durable.waits import (
-    Call,
-    durable_of,
-    error_of,
-    note_answer,
-    noted,
-    quiet,
-    until,
-)
+from pie_control.durable.waits import Call, durable_of, error_of, note_answer, noted, quiet, until
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -29,6 +21,7 @@ from pie_control.wasm import HostFunction
 
 # Of the files whose fingerprint a model has: another one's tokens would not be those of a journal.
 SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".jinja")
+_BEGINS = re.compile(r"[ \t\n\r]*\{[ \t\n\r]*")  # an object in JSON
 PART_BYTES = 64 << 10  # of the beginning and of the end of each large file
 
 
@@ -65,12 +58,11 @@ def _create_sampler(function: HostFunction) -> Call:
 
     def call(instance: Instance, queue: int, parameters: str) -> Any:
         seed = durable_of(instance).seed()
-        try:
-            given = json.loads(parameters or "{}")
-        except ValueError:
-            given = None  # the call says what is wrong
-        if isinstance(given, dict) and "seed" not in given:
-            parameters = json.dumps({**given, "seed": seed})
+        parameters = parameters or "{}"
+        if begins := _BEGINS.match(parameters):
+            # Of two seeds the last one counts, which is the program's own.
+            rest = parameters[begins.end() :]
+            parameters = f'{{"seed": {seed}{"" if rest[:1] == "}" else ", "}{rest}'
         return asked(instance, queue, parameters)
 
     return call

@@ -50,7 +50,7 @@ from pie_py.wire.methods import Goal
 
 log = structlog.get_logger("pie.durable")
 
-RETRY_SECONDS = 1.0  # between tries to have room for one that goes on
+RETRY_SECONDS = 1.0  # between tries to have room for one that goes on, or for messages on the disk
 MOST_CALLS = 1000  # that are told at once
 SHORT = 120  # characters of an answer
 LOOK_SECONDS = 600.0  # between looks for journals that are old
@@ -82,6 +82,7 @@ class DurableInstances(Service):
         self._registry = registry
         self._launcher = launcher
         self._results = results
+        self._timers = timers
         self._date_ns = date_ns
         self.shelf = Shelf(folder or Path(), self.cannot_write, date_ns)
         self._fetch: Callable[[str, str], Awaitable[None]] | None = None
@@ -232,8 +233,9 @@ class DurableInstances(Service):
         kept = [entries[0], *(entry for entry in entries[1:] if entry[0] != "end")]
         past = Past.of(kept, sum(len(framed(entry)) for entry in kept))
         await self._have(past.head["hash"], past.head["user"])
+        self._program(past.head)
+        self._registry.check_room(past.head["user"])
         await self.shelf.rewind(instance, kept)
-        self._registry.forget(instance)
         return self._alive(instance, past)
 
     async def calls(self, instance: str, user: str | None, after: int) -> list[dict[str, Any]]:
@@ -331,13 +333,16 @@ class DurableInstances(Service):
         names = [name async for name in self.shelf.found()]
         self._coming.update(names)
         found = await trio.to_thread.run_sync(self._left, names)
-        pasts = [past for past in found if isinstance(past, Past)]
-        self._queues.begin((origin for past in pasts for origin in past.pulled), names)
+        pasts = {}
         for instance, past in zip(names, found, strict=True):
             if isinstance(past, Past):
-                self._goes_on(instance, past)
+                pasts[instance] = past
             else:
                 self._cannot_read(instance, past)
+        self._queues.begin((one for past in pasts.values() for one in past.pulled), names)
+        # Parents before their children, which would wait for them.
+        for instance, past in sorted(pasts.items(), key=lambda one: one[1].head["created_ns"]):
+            self._goes_on(instance, past)
             await trio.lowlevel.checkpoint()
 
     def _left(self, names: list[str]) -> list[Past | DamagedJournal | OSError]:
@@ -502,7 +507,10 @@ class DurableInstances(Service):
         )
         made.created_ns = head["created_ns"]
         made.aim.since -= (self._date_ns() - made.created_ns) / 1e9
-        made.aim.take(msgspec.convert(head.get("goal", {}), Goal))
+        try:
+            made.aim.take(msgspec.convert(head.get("goal", {}), Goal))
+        except msgspec.ValidationError as error:  # of another version
+            raise invalid(f"its goal: {error}") from None
         made.first_item = past.acked
         boxes: tuple[tuple[Any, list[Any]], ...] = (
             (made.outbox, past.outbox),
@@ -519,6 +527,7 @@ class DurableInstances(Service):
         if not is_new:
             self._registry.check_room(past.head["user"])
         instance = self._made(name, past, is_new=is_new)
+        self._registry.forget(name)  # its record, if it has ended before
         self._opened(instance, past)
         self._registry.add(instance)
         self._results.follow(instance)
@@ -598,7 +607,9 @@ class DurableInstances(Service):
     # End
 
     def cannot_write(self, journal: Journal) -> None:
-        """An instance ends by name whose journal cannot be written."""
+        """An instance ends by name whose journal cannot be written; that of the queues is again."""
+        if journal is self._queues.journal:
+            self._timers.call_later(RETRY_SECONDS, self._queues.write_again)
         instance = self._instances.get(journal)
         if instance is not None:
             self._registry.fail(

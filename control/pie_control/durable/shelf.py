@@ -159,7 +159,7 @@ class Shelf:
     async def _read(self, instance: str) -> bytes:
         """The bytes of a journal. Raises OSError."""
         path = self._path(instance)
-        if path.parent != self._folder:
+        if path.parent != self._folder or "\0" in instance:
             raise FileNotFoundError(instance)
         return await trio.to_thread.run_sync(path.read_bytes)
 

@@ -122,7 +122,7 @@ class Sleepers:
         date = None if seconds == math.inf else self._date_ns() + int(seconds * 1e9)
         past.asleep = (date,)
         journal.rests = True
-        journal.append("asleep", date, past.facts())
+        journal.append("asleep", date, past.facts(), past.head["secret"])
         self._registry.put_away(instance)
         self.sleeps(instance, past)
 

@@ -15,11 +15,6 @@ from pie_control.wasm.linker import turn
 Call: TypeAlias = Callable[..., Any]
 
 
-def name_of(function: HostFunction) -> str:
-    """As the journal names it."""
-    return f"{function.interface}.{function.name}"
-
-
 def durable_of(instance: Instance) -> Durable:
     """The durable side of an instance that has one."""
     durable = instance.durable
@@ -67,7 +62,7 @@ def note_answer(instance: Instance, name: str, key: int | None, value: Any) -> N
 
 def quiet(function: HostFunction) -> Call:
     """A call that is made in each life, whose failure alone is written down."""
-    real, name = function.call, name_of(function)
+    real, name = function.call, function.full_name
 
     def note(instance: Instance, value: Any) -> None:
         if isinstance(value, ApiError):

@@ -25,7 +25,8 @@ from pie_py.config.limits import Budget
 log = structlog.get_logger("pie.ledger")
 SECONDS = 1.0  # between two looks at budgets
 DAYS = 400  # that are kept
-MOST_ROWS = 256  # of one user and day; what is beyond has no program and tag of its own
+# Of one user and day; what is beyond has no tag of its own, and no program, if that has no budget.
+MOST_ROWS = 256
 OTHER = "(other)"
 AMOUNTS = tuple(Budget.model_fields)  # what is counted
 KEYS = ("day", "user", "program", "tag")
@@ -152,12 +153,13 @@ class Ledger:
         return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
     def _add(self, key: Key, used: Used) -> None:
-        day, user = key[:2]
+        day, user, program, _ = key
         if self._rows and next(iter(self._rows))[0] != day:
             self._rows = {}
         rows = self._rows.setdefault((day, user), set())
         if len(rows) >= MOST_ROWS and key not in rows:
-            key = day, user, OTHER, ""
+            rest = (program, OTHER) if program in self._budgets else (OTHER, "")
+            key = day, user, *rest
         rows.add(key)
         _add(self._new.setdefault(key, {}), used)
 

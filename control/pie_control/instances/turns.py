@@ -451,7 +451,8 @@ class SlowCalls(Service):
 
         An ApiError is the guest's error; any other exception becomes one with the code `internal`.
         """
-        self._start_task(self._answer, instance, work)
+        scope = self._under_way[instance] = trio.CancelScope()
+        self._start_task(self._answer, instance, work, scope)
 
     def drop_instance(self, instance: Instance) -> None:
         """Gives up what is computed for an instance that has ended."""
@@ -459,17 +460,18 @@ class SlowCalls(Service):
         if scope is not None:
             scope.cancel()
 
-    async def _answer(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
-        if instance.state is not InstanceState.RUNNING:
-            return
-        with trio.CancelScope() as scope:
-            self._under_way[instance] = scope
+    async def _answer(
+        self, instance: Instance, work: Callable[[], Awaitable[Any]], scope: trio.CancelScope
+    ) -> None:
+        with scope:
             try:
                 answer = await work()
             except ApiError as error:
                 answer = error
             except Exception as error:  # noqa: BLE001  a fault of ours is this call's error
                 answer = ApiError("internal", f"{type(error).__name__}: {error}")
-            # A thread cannot be given up: its answer may come when the instance has ended.
-            if self._under_way.pop(instance, None) is not None:
+            # A thread cannot be given up: its answer may come when the instance has ended, or has
+            # begun another life.
+            if self._under_way.get(instance) is scope:
+                del self._under_way[instance]
                 self._turns.answer(instance, answer)

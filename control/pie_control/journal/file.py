@@ -26,7 +26,7 @@ log = structlog.get_logger("pie.durable")
 
 FORMAT = 1
 END_BYTES = 64 << 10  # at either end of a file that are read to know one that sleeps
-_ASLEEP = b"\x93\xa6asleep"  # how an entry of that kind begins
+_ASLEEP = b"\x94\xa6asleep"  # how an entry of that kind begins
 _FACTS = struct.Struct("<II")  # bytes of an entry, and their CRC-32
 _FRAME = struct.Struct("<8sI")  # these, and their own CRC-32
 

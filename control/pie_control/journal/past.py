@@ -17,8 +17,8 @@ Kinds of entries, by their first item:
 - `subscribed`, key, topic; `unsubscribed`, key; `heard`, key, message, origin: of a topic, from
   there on; what a durable instance broadcasts has an origin, its id and a number.
 - `child`, key, id; `grown`, key, state, text: a child that a call has launched, and its end.
-- `asleep`, date, facts: from then on it waits, for a client, a topic or a date in nanoseconds, if
-  it is not null. `FACTS` are known by then.
+- `asleep`, date, facts, secret: from then on it waits, for a client, a topic or a date in
+  nanoseconds, if it is not null. `FACTS` are known by then; the secret is the head's.
 - `checkpoint`, state, key, clock, facts: the first entry behind the head, if the program has said
   its state. Keys go on behind this one, so that none is used twice, and so does the clock; `FACTS`
   are known, and the models that it uses.
@@ -103,8 +103,11 @@ class Past:
     def of(cls, entries: list[Any], size: int) -> Past:
         """That of a file's entries. Raises DamagedJournal."""
         past = cls(head_of(entries), size)
-        for entry in entries[1:]:
-            past._take(*entry)
+        for number, entry in enumerate(entries[1:], 1):
+            try:
+                past._take(*entry)
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                raise DamagedJournal(f"entry {number} makes no sense: {error}", entries) from None
         return past
 
     @classmethod
@@ -113,11 +116,16 @@ class Past:
         told much. Raises OSError.
         """
         try:
-            found = read_ends(path)
-            past = None if found is None else cls.of(*found)
+            if (found := read_ends(path)) is None:
+                return None
+            [_, asleep, *_], _ = found
+            # What a client has sent may look like such an entry, but for the secret.
+            if asleep[-1] != head_of(found[0])["secret"]:
+                return None
+            past = cls.of(*found)
         except DamagedJournal:
             return None
-        return None if past is None or past.asleep is None else past
+        return None if past.asleep is None else past
 
     def facts(self) -> dict[str, Any]:
         """The fields of an entry `asleep`."""

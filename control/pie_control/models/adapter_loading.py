@@ -97,21 +97,25 @@ class AdapterLoader(Service):
         service = self._models.service(model)
         if why := service.description.no_adapters:
             raise unsupported(why)
-        adapters, key = service.adapters, (user, name)
-        if not version or adapters.version_of(user, name) != version:
-            if user:
-                service.adapter_share.check(user, 1, adapters.free)
-            slot = adapters.reserve(user, name)
-            kept = _Kept(folder, version, stays)
-            loading = self._loading[model, slot] = _Loading(key, kept, adapters)
-            self._send(LoadAdapter(model, slot, folder))
-            await loading.done.wait()
-            if loading.error is not None:
-                raise loading.error
+        adapters, key, kept = service.adapters, (user, name), _Kept(folder, version, stays)
+        if version and adapters.version_of(user, name) == version:
+            self._keep(model, key, kept)
+            return
+        if user:
+            service.adapter_share.check(user, 1, adapters.free)
+        slot = adapters.reserve(user, name)
+        loading = self._loading[model, slot] = _Loading(key, kept, adapters)
+        self._send(LoadAdapter(model, slot, folder))
+        await loading.done.wait()
+        if loading.error is not None:
+            raise loading.error
+
+    def _keep(self, model: str, key: Key, kept: _Kept) -> None:
+        """Has one on the disk for the next start, if it stays. Raises ApiError: it is full."""
         path = _path(model, key)
-        if stays:
-            facts = {"model": model, "name": name, "folder": folder}
-            self._on_disk.put(*path, **facts, user=user, version=version)
+        if kept.stays:
+            facts = {"model": model, "name": key[1], "folder": kept.folder}
+            self._on_disk.put(*path, **facts, user=key[0], version=kept.version)
         else:
             self._on_disk.remove(*path)
 
@@ -157,6 +161,10 @@ class AdapterLoader(Service):
             log.info(
                 "adapter loaded", model=answer.model, user=key[0], name=key[1], folder=kept.folder
             )
+            try:
+                self._keep(answer.model, key, kept)
+            except ApiError as error:
+                loading.error = error
         else:
             loading.adapters.give_up(key)
             loading.error = invalid(answer.error)

@@ -21,13 +21,11 @@ from trio.to_thread import run_sync
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.turns import Executor
 from pie_control.models.adapter_loading import AdapterLoader
-from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelService
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer_files import UnusableTokenizer
-from pie_control.models.weights import Weights
 from pie_control.scheduler.dispatcher import Dispatcher
-from pie_control.scheduler.link import WorkerFailed, WorkerLink
+from pie_control.scheduler.link import Answers, WorkerFailed, WorkerLink
 from pie_control.tasks import Service
 from pie_control.timers import Timers
 from pie_py.config.memory import available_memory
@@ -95,15 +93,18 @@ class OnDemandModels(Service):
         config: ServerConfig,
         models: ServedModels,
         adapters: AdapterLoader,
-        image_sizes: ImageSizes,
-        weights: Weights,
+        answers: Answers,
+        lose: Callable[[dict[str, ModelService], str], None],
         executor: Executor,
         timers: Timers,
         clock: Callable[[], float],
     ) -> None:
+        """Takes what takes workers' answers, and what is called with models whose worker is gone,
+        and why.
+        """
         self._config, self._bounds = config, config.on_demand
-        self._models, self._adapters, self._image_sizes = models, adapters, image_sizes
-        self._weights = weights
+        self._models, self._adapters = models, adapters
+        self._answers, self._lose = answers, lose
         self._executor, self._timers, self._clock = executor, timers, clock
         wanted = [model for model in config.models if model.on_demand]
         self._all = {one.called: _Model(one, self._bounds.idle_seconds) for one in wanted}
@@ -201,9 +202,8 @@ class OnDemandModels(Service):
             dispatcher = Dispatcher(model.services, self._executor, link, self._timers, self._clock)
             link.on_hello = partial(self._begin, model, link)
             link.on_results = dispatcher.on_results
-            link.on_adapter, link.on_image = self._adapters.on_done, self._image_sizes.on_measured
-            link.on_weights = self._weights.on_done
-            link.on_lost = partial(self._lose, model)
+            link.answers = self._answers
+            link.on_lost = partial(self._lose, model.services)
             log.info("loading a model by request", name=name)
 
             async def serves(hello: Hello) -> None:
@@ -241,13 +241,6 @@ class OnDemandModels(Service):
         self._adapters.on_ready(model.services)
         log.info("model loaded by request", name=model.name, pid=hello.pid, bytes=model.bytes)
 
-    def _lose(self, model: _Model, reason: str) -> None:
-        names = [*model.services]
-        self._models.lose(model.services, reason)
-        self._adapters.on_lost(names)
-        self._image_sizes.on_lost(names)
-        self._weights.on_lost(names)
-
     async def _unload(self, model: _Model, why: str) -> None:
         if (life := model.life) is None:
             return
@@ -255,7 +248,7 @@ class OnDemandModels(Service):
         for service in model.services.values():  # of instances that hold nothing of it
             for instance in [*service.spaces]:
                 service.drop_instance(instance)
-        self._lose(model, "unloaded")
+        self._lose(model.services, "unloaded")
         life.scope.cancel()
         await life.over.wait()
 

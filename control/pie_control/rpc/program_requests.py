@@ -21,7 +21,7 @@ from pie_control.programs.source_check import check_file
 from pie_control.programs.store import Program, ProgramStore, kind_of, write_whole
 from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
-from pie_control.shares import Share, Shares
+from pie_control.shares import Shares
 from pie_control.tasks import disk_may_refuse
 from pie_py.config.printable import quoted
 from pie_py.config.server import ServerConfig
@@ -29,6 +29,7 @@ from pie_py.wire import methods
 from pie_py.wire.adapter_file import MOST_HEADER
 from pie_py.wire.rpc import CHUNK_BYTES
 
+PROGRAM_BYTES = "bytes of programs"
 MAX_UPLOADS = 4  # of a session, at once
 MOST_PROGRAMS = 4096  # of a user, which are listed together
 USER_UPLOADS = 64  # of all sessions of a user: each has a file open
@@ -52,24 +53,50 @@ class _Upload:
             self.path.unlink(missing_ok=True)
 
 
-class Uploads:
-    """The uploads under way, by session and content hash."""
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Turns what the disk refuses into an error for the client.
+
+    Raises:
+        ApiError: `out-of-resources`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ApiError(
+            "out-of-resources",
+            f"the server cannot keep the program: {error.strerror}; the operator has to make room"
+            " in its data folder",
+        ) from None
+
+
+def _inspect(path: Path) -> tuple[Any, str]:
+    """Kind and hash of a program in a file. Blocking."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        return kind_of(file.read(MOST_HEADER)), digest
+
+
+class ProgramRequests:
+    """Lists and takes programs, and says which may be removed."""
 
     def __init__(
         self,
+        config: ServerConfig,
+        shares: Shares,
         programs: ProgramStore,
         prepare: Callable[[Program], Awaitable[object]],
         confined: ConfinedPool,
-        share: Share,
     ) -> None:
-        """No upload is under way. `prepare` checks a component by compiling it, and that there is a
-        runtime for JavaScript; the share is of the bytes of programs.
+        """No upload is under way. The configuration says what a user's programs may take; `prepare`
+        checks a component by compiling it, and that there is a runtime for JavaScript.
         """
         self._programs = programs
-        self._share = share
+        self._share = shares.add(PROGRAM_BYTES, config.program_bytes, programs.bytes_of)
         self._confined = confined
         self._prepare = prepare
-        self._of: dict[Session, dict[str, _Upload]] = {}
+        self._of: dict[Session, dict[str, _Upload]] = {}  # under way, by content hash
         self._checked: dict[_Upload, str] = {}  # that have arrived, with their users
 
     def forget(self, session: Session) -> None:
@@ -77,8 +104,22 @@ class Uploads:
         for upload in self._of.pop(session, {}).values():
             upload.discard()
 
-    def begin(self, session: Session, asked: methods.Upload) -> Program | None:
-        """Begins an upload; returns the program, and begins none, if its bytes are here already.
+    def programs(self, session: Session, asked: methods.Programs) -> Any:
+        """The programs that a user sees."""
+        return [describe_program(program) for program in self._programs.list(session.scope)]
+
+    def bytes_of(self, user: str) -> dict[str, Any]:
+        """Bytes that a user's programs take, and may take, as `quota` has it."""
+        share = self._share
+        return {"kind": share.kind, "has": share.has(user), "may": share.most(user)}
+
+    def has(self, session: Session, asked: methods.Has) -> Any:
+        """True if a program's bytes are here."""
+        return self._programs.has(asked.hash)
+
+    def upload(self, session: Session, asked: methods.Upload) -> Any:
+        """Begins an upload; answers with the program, and begins none, if its bytes are here
+        already, else with null.
 
         Raises:
             ApiError: `invalid-argument`, `limit-exceeded`, `busy`.
@@ -92,7 +133,7 @@ class Uploads:
         with _disk_errors():
             known = self._programs.name_again(asked.hash, asked.name, session.user)
         if known is not None:
-            return known
+            return describe_program(known)
         if asked.size == 0:
             raise invalid("the program is empty")
         if len(uploads) >= MAX_UPLOADS:
@@ -107,8 +148,9 @@ class Uploads:
         uploads[asked.hash] = _Upload(asked.hash, asked.name, asked.size, path, file)
         return None
 
-    async def add(self, session: Session, asked: methods.UploadChunk) -> Program | None:
-        """Takes the next bytes of an upload; returns the program once it is complete and checked.
+    async def upload_chunk(self, session: Session, asked: methods.UploadChunk) -> Any:
+        """Takes the next bytes of an upload; answers with the program after the last ones, once it
+        is checked.
 
         Raises:
             ApiError: `not-found`, `invalid-argument`.
@@ -140,10 +182,26 @@ class Uploads:
         upload.file.close()
         self._checked[upload] = session.user
         try:
-            return await self._store(upload, session.user)
+            return describe_program(await self._store(upload, session.user))
         finally:
             del self._checked[upload]
             upload.discard()
+
+    def to_remove(self, session: Session, asked: methods.RemoveProgram) -> Sequence[Program]:
+        """The user's programs of a name, or of a hash.
+
+        Raises:
+            ApiError: `not-found`, also if they are another user's.
+        """
+        programs = self._programs.all_of(asked.program, session.user)
+        if not programs:
+            raise ApiError("not-found", f"no program is called {quoted(asked.program)}")
+        return programs
+
+    def remove(self, programs: Sequence[Program]) -> Any:
+        """Removes programs, and returns which they were."""
+        self._programs.remove(programs)
+        return [describe_program(program) for program in programs]
 
     async def _store(self, upload: _Upload, user: str) -> Program:
         """Checks a program that has arrived, and stores it if it can run here."""
@@ -196,94 +254,6 @@ class Uploads:
                 f"you have {MOST_PROGRAMS} programs, the most that one user may: remove some with"
                 " `pie-py programs rm`"
             )
-
-
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Turns what the disk refuses into an error for the client.
-
-    Raises:
-        ApiError: `out-of-resources`.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise ApiError(
-            "out-of-resources",
-            f"the server cannot keep the program: {error.strerror}; the operator has to make room"
-            " in its data folder",
-        ) from None
-
-
-def _inspect(path: Path) -> tuple[Any, str]:
-    """Kind and hash of a program in a file. Blocking."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0)
-        return kind_of(file.read(MOST_HEADER)), digest
-
-
-PROGRAM_BYTES = "bytes of programs"
-
-
-class ProgramRequests:
-    """Lists and takes programs, and says which may be removed."""
-
-    def __init__(
-        self,
-        config: ServerConfig,
-        shares: Shares,
-        programs: ProgramStore,
-        prepare: Callable[[Program], Awaitable[object]],
-        confined: ConfinedPool,
-    ) -> None:
-        """Takes the parts of `Uploads`; the configuration says what a user's programs may take."""
-        self._programs = programs
-        self._share = shares.add(PROGRAM_BYTES, config.program_bytes, programs.bytes_of)
-        self._uploads = Uploads(programs, prepare, confined, self._share)
-
-    def forget(self, session: Session) -> None:
-        """A session has ended: its unfinished uploads go."""
-        self._uploads.forget(session)
-
-    def programs(self, session: Session, asked: methods.Programs) -> Any:
-        """The programs that a user sees."""
-        return [describe_program(program) for program in self._programs.list(session.scope)]
-
-    def bytes_of(self, user: str) -> dict[str, Any]:
-        """Bytes that a user's programs take, and may take, as `quota` has it."""
-        share = self._share
-        return {"kind": share.kind, "has": share.has(user), "may": share.most(user)}
-
-    def has(self, session: Session, asked: methods.Has) -> Any:
-        """True if a program's bytes are here."""
-        return self._programs.has(asked.hash)
-
-    def upload(self, session: Session, asked: methods.Upload) -> Any:
-        """Begins an upload; answers with the program if its bytes are here, else with null."""
-        program = self._uploads.begin(session, asked)
-        return None if program is None else describe_program(program)
-
-    async def upload_chunk(self, session: Session, asked: methods.UploadChunk) -> Any:
-        """Takes the next bytes of an upload; answers with the program after the last ones."""
-        program = await self._uploads.add(session, asked)
-        return None if program is None else describe_program(program)
-
-    def to_remove(self, session: Session, asked: methods.RemoveProgram) -> Sequence[Program]:
-        """The user's programs of a name, or of a hash.
-
-        Raises:
-            ApiError: `not-found`, also if they are another user's.
-        """
-        programs = self._programs.all_of(asked.program, session.user)
-        if not programs:
-            raise ApiError("not-found", f"no program is called {quoted(asked.program)}")
-        return programs
-
-    def remove(self, programs: Sequence[Program]) -> Any:
-        """Removes programs, and returns which they were."""
-        self._programs.remove(programs)
-        return [describe_program(program) for program in programs]
 
 
 def check_unused(asked: methods.RemoveProgram, running: Sequence[str]) -> None:

@@ -6,41 +6,24 @@ import math
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
-from pie_control.api.mcp.registry import McpRegistry
-from pie_control.confined.pool import ConfinedPool
-from pie_control.durable.service import DurableInstances
 from pie_control.errors import ApiError, Shortage, exceeded, invalid
-from pie_control.instances.goals import Goals
 from pie_control.instances.instance import Instance, InstanceState
-from pie_control.instances.launcher import Launcher, check_arguments
-from pie_control.instances.ledger import Ledger
+from pie_control.instances.launcher import check_arguments
 from pie_control.instances.mailbox import Mailbox
-from pie_control.instances.registry import Registry
-from pie_control.instances.result_store import ResultStore
-from pie_control.models.adapter_loading import AdapterLoader
-from pie_control.models.on_demand import OnDemandModels
-from pie_control.models.served import ServedModels, traits_of
-from pie_control.models.weights import Weights
-from pie_control.programs.store import Program, ProgramStore, is_hash
-from pie_control.rpc.describe import (
-    describe_instance,
-    describe_model,
-    inspect,
-    tokens_of,
-    waits_of,
-)
+from pie_control.models.served import traits_of
+from pie_control.programs.store import Program, is_hash
+from pie_control.rpc.describe import describe_instance, describe_model, inspect, tokens_of, waits_of
 from pie_control.rpc.params import Answer, Handlers, text_or_bytes
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
-from pie_control.shares import Shares
 from pie_control.tasks import disk_may_refuse, take_off
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
@@ -50,6 +33,9 @@ from pie_py.config.shipped_files import contract_version
 from pie_py.wire import methods
 from pie_py.wire.rpc import PROTOCOL
 
+if TYPE_CHECKING:
+    from pie_control.wiring import Wiring
+
 MOST_ASLEEP = 1000  # instances that are listed, the newest
 LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted
 
@@ -58,53 +44,39 @@ LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is m
 Fetch: TypeAlias = Callable[[str, str], Awaitable[None]]
 
 
-@dataclass(frozen=True)
-class Dependencies:
-    """The parts of a server that requests act on."""
-
-    registry: Registry
-    launcher: Launcher
-    programs: ProgramStore
-    shares: Shares
-    models: ServedModels
-    on_demand: OnDemandModels
-    adapters: AdapterLoader
-    weights: Weights
-    mcp: McpRegistry
-    confined: ConfinedPool
-    results: ResultStore
-    durable: DurableInstances
-    ledger: Ledger
-    goals: Goals
-    clock: Callable[[], float]  # trio's, in seconds
-    clock_ns: Callable[[], int]  # the executor's
-    epoch_ns: int  # the date at which that was 0
-    doing: Callable[[], list[str]] = list  # what a launch waits for that is done once
-    # Turns over the budget, how many and the longest in seconds, by loop
-    turns: Callable[[], dict[str, tuple[int, float]]] = dict
-    fetch: Fetch | None = None  # in a cluster, of programs that are not here
-
-
 class Requests:
     """Answers requests. A method that may have to wait is a coroutine function."""
 
     def __init__(
         self,
         config: ServerConfig,
-        deps: Dependencies,
+        parts: Wiring,
+        doing: Callable[[], list[str]],
+        turns: Callable[[], dict[str, tuple[int, float]]],
+        fetch: Fetch | None,
         sessions: Sessions,
     ) -> None:
+        """Takes the parts of a server that requests act on; what a launch waits for that is done
+        once; how many turns were over their budget, and the longest in seconds, by loop; and what
+        has programs that are not here sent by the other nodes of a cluster.
+        """
         self._config = config
-        self._deps = deps
+        self._parts = parts
+        self._doing = doing
+        self._turns = turns
+        self._fetch = fetch
         self._sessions = sessions
+        self._mcp = parts.mcp.registry
         self._programs = ProgramRequests(
-            config, deps.shares, deps.programs, deps.launcher.prepare, deps.confined
+            config, parts.shares, parts.programs, parts.launcher.prepare, parts.confined
         )
-        deps.registry.on_forget.append(sessions.forget_instance)
+        parts.registry.on_forget.append(sessions.forget_instance)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
         self._of_session: dict[Session, dict[str, Program]] = {}  # adapters that go with it
-        self._started = deps.clock()
+        self._started = parts.clock()
+        self._clock_ns = parts.clocks.monotonic_ns
+        self._epoch_ns = parts.clocks.date_ns() - self._clock_ns()  # the date at which that was 0
         known = methods.OF_ALL_NODES + methods.OF_INSTANCES
         self.answer = Handlers(known, self._programs, self).answer
 
@@ -123,17 +95,17 @@ class Requests:
             "contract": contract_version(),
             "protocol": PROTOCOL,
             "pid": os.getpid(),
-            "uptime": self._deps.clock() - self._started,
+            "uptime": self._parts.clock() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
-            "models": self._deps.models.names,
-            "instances": self._deps.registry.live_count,
+            "models": self._parts.models.names,
+            "instances": self._parts.registry.live_count,
             "max_instances": self._config.max_instances,
-            "launched": self._deps.registry.launched,
-            "deadlines_missed": self._deps.goals.missed,
-            "long_turns": self._deps.turns(),
+            "launched": self._parts.registry.launched,
+            "deadlines_missed": self._parts.goals.missed,
+            "long_turns": self._turns(),
             "limits": self._config.limits.model_dump(mode="json"),
-            "doing": self._deps.doing(),
+            "doing": self._doing(),
             **(
                 {"cache_folder": str(self._config.cache_folder)}
                 if session.user == LOCAL_USER
@@ -142,8 +114,8 @@ class Requests:
         }
 
     def _models(self, session: Session, asked: methods.Models) -> Answer:
-        local, models = session.user == LOCAL_USER, self._deps.models
-        by_request = self._deps.on_demand.describe()
+        local, models = session.user == LOCAL_USER, self._parts.models
+        by_request = self._parts.on_demand.describe()
         found: list[dict[str, Any]] = []
         if asked.unloaded and by_request and not models.resident:  # its worker is starting
             coming = (model.called for model in self._config.models if not model.on_demand)
@@ -165,36 +137,36 @@ class Requests:
     async def _load_model(self, session: Session, asked: methods.LoadModel) -> Answer:
         if asked.keep is not None:
             session.check_admin(self._config.admins)
-        self._deps.on_demand.keep(asked.model, asked.keep)
-        await self._deps.on_demand.load(asked.model)
+        self._parts.on_demand.keep(asked.model, asked.keep)
+        await self._parts.on_demand.load(asked.model)
 
     async def _unload_model(self, session: Session, asked: methods.UnloadModel) -> Answer:
         session.check_admin(self._config.admins)
-        await self._deps.on_demand.unload(asked.model)
+        await self._parts.on_demand.unload(asked.model)
 
     async def _pause_model(self, session: Session, asked: methods.PauseModel) -> Answer:
         session.check_admin(self._config.admins)
-        await self._deps.weights.pause(asked.model, keep=asked.keep)
+        await self._parts.weights.pause(asked.model, keep=asked.keep)
 
     def _resume_model(self, session: Session, asked: methods.ResumeModel) -> Answer:
         session.check_admin(self._config.admins)
-        self._deps.weights.resume(asked.model)
+        self._parts.weights.resume(asked.model)
 
     async def _update_weights(self, session: Session, asked: methods.UpdateWeights) -> Answer:
         session.check_admin(self._config.admins)
         _check_absolute("file", asked.file)
-        return await self._deps.weights.replace(asked.model, asked.file, asked.version)
+        return await self._parts.weights.replace(asked.model, asked.file, asked.version)
 
     def _instances(self, session: Session, asked: methods.Instances) -> Answer:
         scope = self._scope(session, asked.users)
         return [
-            describe_instance(instance, self._deps.models)
-            for instance in self._deps.registry.instances(scope, MOST_ASLEEP)
+            describe_instance(instance, self._parts.models)
+            for instance in self._parts.registry.instances(scope, MOST_ASLEEP)
             if asked.all or instance.state is InstanceState.RUNNING
         ]
 
     def _stats(self, session: Session, asked: methods.Stats) -> Answer:
-        return {name: of.stats() for name, of in self._deps.models.services.items()}
+        return {name: of.stats() for name, of in self._parts.models.services.items()}
 
     async def _quota(self, session: Session, asked: methods.Quota) -> Answer:
         users = [session.user]
@@ -203,7 +175,7 @@ class Requests:
             users = self._users()
         elif asked.of:
             users = [session.acts_for(asked.of, self._config.admins)]
-        return [await self._deps.shares.of_user(user) for user in users]
+        return [await self._parts.shares.of_user(user) for user in users]
 
     async def _usage(self, session: Session, asked: methods.Usage) -> Answer:
         user: str | None = session.user
@@ -212,12 +184,12 @@ class Requests:
             user = None
         elif asked.of:
             user = session.acts_for(asked.of, self._config.admins)
-        return await self._deps.ledger.usage(user, asked.days)
+        return await self._parts.ledger.usage(user, asked.days)
 
     def _users(self) -> list[str]:
         """Users who have something."""
-        users = {instance.user for instance in self._deps.registry.instances(None)}
-        users |= {program.uploaded_by for program in self._deps.programs.list()}
+        users = {instance.user for instance in self._parts.registry.instances(None)}
+        users |= {program.uploaded_by for program in self._parts.programs.list()}
         return sorted(users | self._sessions.users())
 
     # Adapters
@@ -225,7 +197,7 @@ class Requests:
     def _adapters(self, session: Session, asked: methods.Adapters) -> Answer:
         return [
             {"model": model, "name": name}
-            for model, service in self._deps.models.services.items()
+            for model, service in self._parts.models.services.items()
             for name in service.adapters.names(session.user)
         ]
 
@@ -235,13 +207,13 @@ class Requests:
             return
         session.check_admin(self._config.admins)
         _check_absolute("folder", asked.folder)
-        await self._deps.adapters.load(asked.model, asked.name, asked.folder)
+        await self._parts.adapters.load(asked.model, asked.name, asked.folder)
 
     async def _load_uploaded(self, session: Session, asked: methods.LoadAdapter) -> None:
         """Loads what the user has uploaded, and removes what it replaces; what cannot be loaded
         does not stay. Tensors without a model are only kept.
         """
-        user, programs = session.user, self._deps.programs
+        user, programs = session.user, self._parts.programs
         kind = "adapter" if asked.model else "tensors"
         mine = [each for each in programs.list(user) if each.kind == kind]
         of_name = [each for each in mine if each.name == asked.name]
@@ -250,11 +222,11 @@ class Requests:
             raise ApiError("not-found", f"you have uploaded no {kind} {quoted(asked.name)} so")
         try:
             if asked.model:
-                await self._deps.adapters.load(
+                await self._parts.adapters.load(
                     asked.model, asked.name, file.path, user, file.hash, stays=not asked.session
                 )
         except ApiError as error:
-            if error.code != "busy" and file.hash not in self._deps.adapters.versions:
+            if error.code != "busy" and file.hash not in self._parts.adapters.versions:
                 programs.remove([file])
             raise
         for each in of_name:
@@ -268,30 +240,30 @@ class Requests:
     def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
         user, name = session.user, asked.name
         kinds = ("adapter", "tensors")
-        own = [each for each in self._deps.programs.list(user) if each.kind in kinds]
+        own = [each for each in self._parts.programs.list(user) if each.kind in kinds]
         version = next((each.hash for each in own if each.name == name), None)
         if version is not None:
             self._forget_adapter(user, name, version)
         else:
             session.check_admin(self._config.admins)
-            self._deps.adapters.unload(asked.model, name)
+            self._parts.adapters.unload(asked.model, name)
 
     def _forget_adapter(self, user: str, name: str, version: str) -> None:
         """Unloads what a user has uploaded, and removes it from the disk."""
-        self._deps.adapters.unload_version(user, name, version)
-        files = self._deps.programs.list(user)
-        self._deps.programs.remove(
+        self._parts.adapters.unload_version(user, name, version)
+        files = self._parts.programs.list(user)
+        self._parts.programs.remove(
             each for each in files if (each.name, each.hash) == (name, version)
         )
 
     # MCP servers
 
     def _mcp_servers(self, session: Session, asked: methods.McpServers) -> Answer:
-        return self._deps.mcp.describe(session.acts_for(asked.user, self._config.admins))
+        return self._mcp.describe(session.acts_for(asked.user, self._config.admins))
 
     def _register_mcp(self, session: Session, asked: methods.RegisterMcp) -> Answer:
         place = {"url": asked.url, "command": asked.command}
-        self._deps.mcp.register(
+        self._mcp.register(
             session.acts_for(asked.user, self._config.admins),
             asked.name,
             **{name: value for name, value in place.items() if value is not None},
@@ -301,7 +273,7 @@ class Requests:
         )
 
     def _unregister_mcp(self, session: Session, asked: methods.UnregisterMcp) -> Answer:
-        self._deps.mcp.unregister(session.acts_for(asked.user, self._config.admins), asked.name)
+        self._mcp.unregister(session.acts_for(asked.user, self._config.admins), asked.name)
 
     # Programs
 
@@ -310,34 +282,34 @@ class Requests:
         programs = self._programs.to_remove(session, asked)
         running = [
             instance
-            for instance in self._deps.registry.instances(session.user)
+            for instance in self._parts.registry.instances(session.user)
             if instance.state is InstanceState.RUNNING and instance.program in programs
         ]
         check_unused(asked, [instance.id for instance in running])
         for instance in running:
-            self._deps.registry.condemn(instance, f"{session.user} has removed its program")
+            self._parts.registry.condemn(instance, f"{session.user} has removed its program")
         for program in programs:
             if program.kind == "adapter":
-                self._deps.adapters.unload_version(session.user, program.name, program.hash)
+                self._parts.adapters.unload_version(session.user, program.name, program.hash)
         return self._programs.remove(programs)
 
     # Instances
 
     def _launch(self, session: Session, asked: methods.Launch) -> Answer | Awaitable[Answer]:
-        fetch = self._deps.fetch if is_hash(asked.program) else None
-        if fetch is not None and not self._deps.programs.has(asked.program):
+        fetch = self._fetch if is_hash(asked.program) else None
+        if fetch is not None and not self._parts.programs.has(asked.program):
             return self._launch_later(session, asked, fetch)
-        program = self._deps.programs.find(asked.program, session.user)
+        program = self._parts.programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        if self._is_durable(asked, program) or not self._deps.launcher.can_start(program):
+        if self._is_durable(asked, program) or not self._parts.launcher.can_start(program):
             return self._launch_later(session, asked)
-        instance = self._deps.launcher.start(
+        instance = self._parts.launcher.start(
             program, asked.args, session.user, detached=asked.detached
         )
         return self._launched(session, instance, asked)
 
     def _is_durable(self, asked: methods.Launch, program: Program) -> bool:
-        return asked.durable or self._deps.durable.wants(program.name)
+        return asked.durable or self._parts.durable.wants(program.name)
 
     async def _launch_later(
         self, session: Session, asked: methods.Launch, fetch: Fetch | None = None
@@ -345,21 +317,21 @@ class Requests:
         """Of a program that is not loaded yet, or that this node of a cluster does not have."""
         if fetch is not None:
             await fetch(asked.program, session.user)
-        program = self._deps.programs.find(asked.program, session.user)
+        program = self._parts.programs.find(asked.program, session.user)
         check_arguments(asked.args)
         if self._is_durable(asked, program):
-            instance = await self._deps.durable.launch(
+            instance = await self._parts.durable.launch(
                 program, asked.args, session.user, asked.goal
             )
         else:
-            await self._deps.launcher.until_can_start(program)
-            instance = self._deps.launcher.start(
+            await self._parts.launcher.until_can_start(program)
+            instance = self._parts.launcher.start(
                 program, asked.args, session.user, detached=asked.detached
             )
         # A compilation runs to its end though the client has given the request up, or has left.
         left = not asked.detached and trio.current_effective_deadline() == -math.inf
         if left and instance.durable is None:
-            self._deps.registry.kill(instance, "its client has left")
+            self._parts.registry.kill(instance, "its client has left")
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
 
@@ -370,7 +342,7 @@ class Requests:
         instance.aim.take(asked.goal)
         instance.keeps_newest = asked.keep_newest and instance.durable is None
         if asked.detached:
-            self._deps.results.follow(instance)
+            self._parts.results.follow(instance)
         else:
             self._sessions.read(session, stream, asked.window, None)
         return _started(instance)
@@ -398,12 +370,12 @@ class Requests:
         return {"first": 0, **await self._stored_result(session, instance, error)}
 
     async def _resume(self, session: Session, asked: methods.Resume) -> Answer:
-        instance = await self._deps.durable.resume(asked.instance, session.scope)
+        instance = await self._parts.durable.resume(asked.instance, session.scope)
         self._sessions.stream_of(instance).lives_alone = True
         return _started(instance)
 
     async def _branch(self, session: Session, asked: methods.Branch) -> Answer:
-        instance = await self._deps.durable.branch(
+        instance = await self._parts.durable.branch(
             asked.instance, session.scope, asked.call, asked.program, asked.args
         )
         stream = self._sessions.stream_of(instance)
@@ -412,7 +384,7 @@ class Requests:
         return {**_started(instance), "first": stream.next_number}
 
     async def _calls(self, session: Session, asked: methods.Calls) -> Answer:
-        return await self._deps.durable.calls(asked.instance, session.scope, asked.after)
+        return await self._parts.durable.calls(asked.instance, session.scope, asked.after)
 
     def _detach(self, session: Session, asked: methods.Detach) -> Answer:
         self._sessions.stop_reading(session, asked.instance)
@@ -430,7 +402,7 @@ class Requests:
             raise exceeded(f"a message of {size} bytes; {limit} at most: send it in parts")
         mailbox: Mailbox[Any] = instance.texts if isinstance(message, str) else instance.blobs
         user = session.user
-        most = self._deps.registry.message_share.most(user)
+        most = self._parts.registry.message_share.most(user)
         if self._waiting_bytes[user] >= most and not mailbox.has_room:
             raise Shortage(
                 f"{self._waiting_bytes[user]} bytes of your messages wait for room in mailboxes"
@@ -462,9 +434,9 @@ class Requests:
         """How an instance has ended whose result alone is left, of this server or one before.
         Raises the error if that is not known.
         """
-        found = self._deps.results.find(instance, session.scope)
+        found = self._parts.results.find(instance, session.scope)
         if found is None:
-            found = await self._deps.durable.shelf.result(instance, session.scope)
+            found = await self._parts.durable.shelf.result(instance, session.scope)
         if found is None:
             raise error
         return {"state": found.state, "text": found.text}
@@ -483,22 +455,22 @@ class Requests:
     def _await_tools(self, session: Session, asked: methods.AwaitTools) -> Answer:
         instance = self._find(session, asked.instance)
         if asked.person:
-            self._deps.models.await_person(instance)
-        elif waited := self._deps.models.await_tools(instance, asked.tools):
-            self._deps.ledger.waited(instance, waited)
+            self._parts.models.await_person(instance)
+        elif waited := self._parts.models.await_tools(instance, asked.tools):
+            self._parts.ledger.waited(instance, waited)
         return None
 
     def _kill(self, session: Session, asked: methods.Kill) -> Answer:
         operator = session.user in self._config.admins
-        instance = self._deps.registry.find(asked.instance, None if operator else session.scope)
+        instance = self._parts.registry.find(asked.instance, None if operator else session.scope)
         alive = instance.state is InstanceState.RUNNING
         # At once: a client that waits for the answer finds what it had free, such as its messages.
-        self._deps.registry.kill(instance, f"by {session.user}")
+        self._parts.registry.kill(instance, f"by {session.user}")
         return alive
 
     def _inspect(self, session: Session, asked: methods.Inspect) -> Answer:
         instance = self._find(session, asked.instance)
-        found = inspect(instance, self._deps.models, session.scope)
+        found = inspect(instance, self._parts.models, session.scope)
         if asked.context is not None:
             found["context_tokens"] = tokens_of(instance, asked.context)
         return found
@@ -520,9 +492,9 @@ class Requests:
         """Waits and batches from number `after` on; `next` is the `after` of a later request."""
         instance = self._find(session, asked.instance)
         timeline = instance.timeline
-        dates = self._deps.epoch_ns, instance.created_ns
+        dates = self._epoch_ns, instance.created_ns
         reason = ", ".join(waits_of(instance)) or None
-        waits = timeline.wait_until(self._deps.clock_ns(), reason, *dates)
+        waits = timeline.wait_until(self._clock_ns(), reason, *dates)
         return {
             "program": instance.program.name,
             "begun_ns": instance.created_ns,
@@ -540,7 +512,7 @@ class Requests:
         return session.scope
 
     def _find(self, session: Session, instance: str) -> Instance:
-        return self._deps.registry.find(instance, session.scope)
+        return self._parts.registry.find(instance, session.scope)
 
 
 def _started(instance: Instance) -> dict[str, Any]:

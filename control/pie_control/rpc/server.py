@@ -318,15 +318,14 @@ class RpcServer:
     def _do(self, session: Session, request: Request, nursery: trio.Nursery) -> None:
         try:
             value = self._requests.answer(session, request)
+            if isinstance(value, Awaitable):
+                # Known before it runs, so that a `GiveUp` of the same turn reaches it.
+                scope = self._tasks[session, request.number] = trio.CancelScope()
+                nursery.start_soon(self._finish, session, request.number, value, scope)
+            else:
+                self.sessions.answer(session, Response(request.number, value))
         except Exception as error:  # noqa: BLE001  a fault of ours is this request's answer
             self.sessions.answer(session, _failure(request.number, error))
-            return
-        if isinstance(value, Awaitable):
-            # Known before it runs, so that a `GiveUp` of the same turn reaches it.
-            scope = self._tasks[session, request.number] = trio.CancelScope()
-            nursery.start_soon(self._finish, session, request.number, value, scope)
-        else:
-            self.sessions.answer(session, Response(request.number, value))
 
     async def _finish(
         self, session: Session, number: int, value: Awaitable[Any], scope: trio.CancelScope
@@ -334,10 +333,9 @@ class RpcServer:
         try:
             with scope:
                 try:
-                    answer: Response | Failure = Response(number, await value)
+                    self.sessions.answer(session, Response(number, await value))
                 except Exception as error:  # noqa: BLE001  a fault of ours is this request's answer
-                    answer = _failure(number, error)
-                self.sessions.answer(session, answer)
+                    self.sessions.answer(session, _failure(number, error))
         finally:
             del self._tasks[session, number]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 import structlog
 import trio
@@ -15,12 +15,10 @@ from pie_py.config.processes import LOAD_SECONDS, Backoff
 from pie_py.config.server import ServerConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
-    AdapterDone,
     Cut,
     Doing,
     Failed,
     Hello,
-    ImageMeasured,
     LoadAdapter,
     Located,
     MeasureImage,
@@ -31,7 +29,6 @@ from pie_py.wire.plan import (
     ReplaceWeights,
     Stop,
     UnloadAdapter,
-    WeightsDone,
 )
 from pie_py.wire.zmq_socket import Socket
 
@@ -39,6 +36,8 @@ log = structlog.get_logger("pie.worker")
 
 
 Order: TypeAlias = Cut | NoTokens | LoadAdapter | UnloadAdapter | ReplaceWeights | MeasureImage
+# What takes a worker's answers to other messages than plans, by their types.
+Answers: TypeAlias = Mapping[type[Message], Callable[[Any], None]]
 LOADING = "loading the models"
 
 
@@ -68,8 +67,7 @@ class WorkerLink:
     """Runs the worker process and exchanges messages with it.
 
     The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_results` for
-    the answers to plans that have come, `on_adapter` for that to each adapter, `on_image` for that
-    to each measured image, `on_weights` for that to other weights, `on_lost` when a worker that was
+    the answers to plans that have come, `answers` for others, `on_lost` when a worker that was
     ready has died; and of one that starts, `on_doing` when it says what takes it long, `on_located`
     when it has found a model's files.
     """
@@ -84,9 +82,7 @@ class WorkerLink:
         self.pid: int | None = None
         self.on_hello: Callable[[Hello], None] = lambda hello: None
         self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
-        self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
-        self.on_image: Callable[[ImageMeasured], None] = lambda answer: None
-        self.on_weights: Callable[[WeightsDone], None] = lambda answer: None
+        self.answers: Answers = {}
         self.on_lost: Callable[[str], None] = lambda reason: None
         self.doing = LOADING  # for a person, until it is ready
         self.on_doing: Callable[[str], None] = lambda text: None
@@ -251,11 +247,7 @@ class WorkerLink:
                 self.in_flight -= message.last
                 self.long_turns = message.long_turns, message.longest_turn
                 results.append(message)
-            elif isinstance(message, AdapterDone):
-                self.on_adapter(message)
-            elif isinstance(message, ImageMeasured):
-                self.on_image(message)
-            elif isinstance(message, WeightsDone):
-                self.on_weights(message)
+            elif (take := self.answers.get(type(message))) is not None:
+                take(message)
         if results:
             self.on_results(results)

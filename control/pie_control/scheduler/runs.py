@@ -16,11 +16,7 @@ import numpy as np
 from pie_control.errors import ApiError
 from pie_control.scheduler.batching import Order
 from pie_control.scheduler.commands.command import Account, QueueOwner
-from pie_control.scheduler.commands.forward import (
-    MAX_CONTEXT_PAGES,
-    NO_SAMPLER,
-    ForwardCommand,
-)
+from pie_control.scheduler.commands.forward import MAX_CONTEXT_PAGES, NO_SAMPLER, ForwardCommand
 from pie_control.scheduler.commands.run import MOST_STOPS, RunCommand
 from pie_control.scheduler.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.scheduler.guesses import Guessed, Guesses, Known, masks_of

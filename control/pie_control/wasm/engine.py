@@ -23,12 +23,7 @@ from wasmtime import component as wasm
 from pie_control.errors import ProgramRejected
 from pie_control.wasm import symbols
 from pie_control.wasm.cache import Cache, code_name, digest_of
-from pie_control.wasm.inspection import (
-    Offer,
-    check_component,
-    check_format,
-    explain_compile_error,
-)
+from pie_control.wasm.inspection import Offer, check_component, check_format, explain_compile_error
 from pie_control.wasm.written_pages import WrittenPages
 
 _IDLE_SLICES = 20  # after so many slices without a guest running the thread sleeps until one does

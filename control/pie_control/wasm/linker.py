@@ -53,6 +53,11 @@ class HostFunction:
     call: Callable[..., Any]
     suspends: bool = False
 
+    @property
+    def full_name(self) -> str:
+        """As messages and journals name it."""
+        return f"{self.interface}.{self.name}"
+
 
 class HostCalls:
     """The calls of host functions by one guest."""
@@ -218,7 +223,7 @@ class Failure:
     """Makes a host function's exception the guest's error, or the end of the guest."""
 
     def __init__(self, function: HostFunction, scratch: Scratch) -> None:
-        self._name = f"{function.interface}.{function.name}"
+        self._name = function.full_name
         self._fallible = function.fallible
         self._scratch = scratch
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from pie_py.wire.methods import Objective
+from pie_py.wire.methods import Deadline, Objective, Tokens
 
 Item = TypeVar("Item")
 
@@ -72,9 +72,9 @@ class InstanceCard(msgspec.Struct):
 class LaunchGoal(msgspec.Struct):
     """When an instance goes before others of its user, where not all have room."""
 
-    deadline: Annotated[float, msgspec.Meta(gt=0)] | None = None  # seconds from its launch on
+    deadline: Deadline | None = None  # seconds from its launch on
     objective: Objective | None = None  # "latency" goes first, "throughput" last
-    expected_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None  # that it will generate
+    expected_tokens: Tokens | None = None  # that it will generate
 
     def goal(self) -> dict[str, Any]:
         """These, as arguments of the client's `launch`."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from pie_control.api.binder import queue_of
-from pie_control.api.grammar.matcher import Matcher
-from pie_control.api.grammar.service import Grammar, GrammarService
+from pie_control.api.grammar.matcher import Grammar, Matcher
+from pie_control.api.grammar.service import GrammarService
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.fairness import Owner
-from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Handles, Instance, InstanceState, Turns
+from pie_control.instances.futures import Future, FutureKind
+from pie_control.instances.instance import Handles, Instance, Turns
 from pie_control.models.served import ServedModels
 from pie_control.shares import Shares
 from pie_control.wasm import SUSPENDED
@@ -41,21 +42,36 @@ class GrammarCalls:
         self._grammars = grammars
         self._turns = turns
         self._tables: dict[Instance, Handles[Grammar | Matcher]] = {}
+        self._ready: dict[Instance, dict[Future, Grammar]] = {}  # that were not taken yet
 
     def drop_instance(self, instance: Instance) -> None:
-        """Forgets the handles of an instance that has ended."""
+        """Forgets what an instance held that has ended."""
         self._tables.pop(instance, None)
+        self._ready.pop(instance, None)
 
     def _bytes_of(self, user: str | None) -> int:
         """Bytes of the grammars that a user's instances hold, or all; each once."""
-        held = {
-            id(each): each.size
-            for instance, table in self._tables.items()
-            if user in (None, instance.user)
-            for each in table.values()
-            if isinstance(each, Grammar)
-        }
-        return sum(held.values())
+        return sum(self._held(user).values())
+
+    def _held(self, user: str | None) -> dict[int, int]:
+        """Bytes of each of them, also of those that a matcher or a future alone holds."""
+        held: dict[int, int] = {}
+        for tables in (self._tables, self._ready):
+            for instance, table in tables.items():
+                if user in (None, instance.user):
+                    for each in table.values():
+                        grammar = each.grammar if isinstance(each, Matcher) else each
+                        held[id(grammar)] = grammar.size
+        return held
+
+    def _check_bytes(self, instance: Instance, grammar: Grammar) -> None:
+        """Raises `limit-exceeded` or `out-of-resources` if there is no room for a grammar."""
+        if id(grammar) in self._held(instance.user):
+            return
+        free = GRAMMAR_BYTES - self._bytes_of(None)
+        self._share.check(instance.user, grammar.size, free)
+        if grammar.size > free:
+            raise Shortage("the grammars of all users take all that they may", "out-of-resources")
 
     def _check_room(self, instance: Instance, kind: type[Grammar | Matcher]) -> None:
         """Raises `limit-exceeded` if there are as many of a kind as there may be."""
@@ -88,18 +104,25 @@ class GrammarCalls:
         description, codec = self._models.description(model), self._models.codec(model)
         grammars.check(kind, text)
         future = instance.futures.create(FutureKind.GRAMMAR)
-        compiled = grammars.compiled(model, kind, text, instance.user)
-        if compiled is not None:
-            future.resolve(compiled)
-            return future.handle
 
         def done(result: Grammar | ApiError) -> None:
-            if isinstance(result, ApiError):
-                future.fail(result)
-            else:
-                future.resolve(result)
+            try:
+                if isinstance(result, ApiError):
+                    raise result
+                self._check_bytes(instance, result)
+            except ApiError as error:
+                future.fail(error)
+                return
+            ready = self._ready.setdefault(instance, {})
+            ready[future] = result
+            future.on_cancel = future.on_take = partial(ready.__delitem__, future)
+            future.resolve(result)
 
-        future.on_cancel = grammars.start(description, codec, kind, text, instance.user, done)
+        compiled = grammars.compiled(model, kind, text, instance.user)
+        if compiled is not None:
+            done(compiled)
+        else:
+            future.on_cancel = grammars.start(description, codec, kind, text, instance.user, done)
         return future.handle
 
     def take_grammar(self, instance: Instance, future: int) -> int:
@@ -107,11 +130,7 @@ class GrammarCalls:
         self._check_room(instance, Grammar)
         grammar: Grammar | None = instance.futures.of_kind(future, FutureKind.GRAMMAR).value
         if grammar is not None:
-            free = GRAMMAR_BYTES - self._bytes_of(None)
-            self._share.check(instance.user, grammar.size, free)
-            if grammar.size > free:
-                said = "the grammars of all users take all that they may"
-                raise Shortage(said, "out-of-resources")
+            self._check_bytes(instance, grammar)
         return self._add(instance, instance.futures.take(future, FutureKind.GRAMMAR))
 
     def release_grammar(self, instance: Instance, grammar: int) -> None:
@@ -123,7 +142,7 @@ class GrammarCalls:
         found = self._find(instance, Grammar, grammar)
         self._check_room(instance, Matcher)
         owner = Owner(instance.user, instance.id)
-        return self._add(instance, found.matcher(self._turns.give_another, owner))
+        return self._add(instance, Matcher(found, self._turns.give_another, owner))
 
     def destroy_matcher(self, instance: Instance, matcher: int) -> None:
         """Ends a matcher; a sample that is under way with it goes on."""
@@ -190,9 +209,9 @@ class GrammarCalls:
         target = queue_of(instance, queue, "sample")
         found = self._find(instance, Matcher, matcher)
         found.check_free()
-        model = target.model.description.name
-        if found.model != model:
-            raise invalid(f"the matcher is of model {found.model!r}, the queue of {model!r}")
+        own, model = found.grammar.model, target.model.description.name
+        if own != model:
+            raise invalid(f"the matcher is of model {own!r}, the queue of {model!r}")
         if found.ended:
             raise invalid("the text has ended with a stop token; take it back to go on")
         found.sampling = True
@@ -218,6 +237,7 @@ class GrammarCalls:
         """
         matcher = self._find(instance, Matcher, handle)
         matcher.check_free()
+        table = self._tables[instance]  # gone with the instance, or with this life of it
         answers: list[Any] = []
         suspended = False
 
@@ -225,7 +245,7 @@ class GrammarCalls:
             if after is not None and not isinstance(answer, ApiError):
                 after(matcher)
             answers.append(answer)
-            if suspended and instance.state is InstanceState.RUNNING:
+            if suspended and self._tables.get(instance) is table:
                 self._turns.answer(instance, answer)
 
         def run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,16 @@ WALK_SECONDS = 1.0  # of the CPU, for the tokens of one call
 _NEARBY = 128  # tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A compiled grammar of one model. Nothing changes it; matchers start from copies."""
+
+    model: str
+    vocabulary: Vocabulary
+    root: LLMatcher
+    size: int  # bytes of memory, about
+
+
 class Matcher:
     """Where one text is in a grammar.
 
@@ -38,21 +49,12 @@ class Matcher:
     llguidance's affair: it does not see them.
     """
 
-    def __init__(
-        self,
-        model: str,
-        vocabulary: Vocabulary,
-        root: LLMatcher,
-        wake: Callable[[], None],
-        owner: Owner,
-    ) -> None:
-        """Starts at the grammar's start symbol, with a copy of `root`, which has consumed nothing.
-        `wake` asks for another turn of the scheduler.
-        """
-        self.model = model
+    def __init__(self, grammar: Grammar, wake: Callable[[], None], owner: Owner) -> None:
+        """Starts at the grammar's start symbol. `wake` asks for another turn of the scheduler."""
+        self.grammar = grammar
         self._owner = owner
-        self._vocabulary = vocabulary
-        self._walk = root.deep_copy()
+        self._vocabulary = grammar.vocabulary
+        self._walk = grammar.root.deep_copy()
         self._wake = wake
         self._length = 0  # tokens so far, a stop token included
         self._mask: TokenMask | None = None  # of the next token, computed or under way

@@ -14,16 +14,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
 import trio
 from cachetools import LRUCache
-from llguidance import LLMatcher
 
 from pie_control.api.grammar.compiling import KINDS, compiled, probe
-from pie_control.api.grammar.matcher import Matcher
+from pie_control.api.grammar.matcher import Grammar
 from pie_control.api.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
@@ -43,20 +41,6 @@ USER_COMPILATIONS = 64  # under way, of all instances of one user
 KEPT_BYTES = 128 << 20  # of compiled grammars that are kept for later uses
 # A compiled grammar takes, at most about: in any case, and for each character of its text.
 LEAST_BYTES, BYTES_A_CHARACTER = 128 << 10, 100
-
-
-@dataclass(frozen=True, slots=True)
-class Grammar:
-    """A compiled grammar of one model. Nothing changes it; matchers start from copies."""
-
-    model: str
-    vocabulary: Vocabulary
-    root: LLMatcher
-    size: int  # bytes of memory, about
-
-    def matcher(self, wake: Callable[[], None], owner: Owner) -> Matcher:
-        """A matcher at the grammar's start; `wake` asks for another turn of the scheduler."""
-        return Matcher(self.model, self.vocabulary, self.root, wake, owner)
 
 
 class _Key(NamedTuple):

@@ -18,9 +18,9 @@ import trio
 
 from pie_control.api.http.exchange import Exchange, Head
 from pie_control.api.http.network import CheckedBackend, HttpPolicy, Resolve, resolve, tls_context
-from pie_control.api.http.request import HEADER_BYTES, HttpRequest, check_request
+from pie_control.api.http.request import HEADER_BYTES, check_request
 from pie_control.errors import ApiError, Shortage, exceeded, invalid
-from pie_control.instances.futures import Future, FutureKind
+from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Handles
 from pie_control.tasks import Service, take_off
 from pie_py.config.http import HttpConfig
@@ -114,7 +114,14 @@ class HttpClient(Service):
         share = self._share(instance)
         self._check_limits(instance, share)
         future = instance.futures.create_outside(FutureKind.RESPONSE, f"http {request.host}")
-        self._start(instance, share, request, timeout, future)
+        exchange = Exchange(
+            self._policy, self._connections, self._release, request, timeout, future
+        )
+        future.on_cancel = exchange.close
+        share.running.add(exchange)
+        self._owners[exchange] = instance
+        self._users[instance.user] += 1
+        self._start_task(exchange.run)
         return future.handle
 
     def take_response(self, instance: Instance, future: int) -> tuple[int, Headers, int]:
@@ -198,23 +205,6 @@ class HttpClient(Service):
                 f"more than {config.rate:g} requests per second; the next one may go in {wait} ms"
             )
         share.tokens -= 1
-
-    def _start(
-        self,
-        instance: Instance,
-        share: _Share,
-        request: HttpRequest,
-        timeout: float,
-        future: Future,
-    ) -> None:
-        exchange = Exchange(
-            self._policy, self._connections, self._release, request, timeout, future
-        )
-        future.on_cancel = exchange.close
-        share.running.add(exchange)
-        self._owners[exchange] = instance
-        self._users[instance.user] += 1
-        self._start_task(exchange.run)
 
     def _release(self, exchange: Exchange) -> None:
         """An exchange is over: its place is free."""

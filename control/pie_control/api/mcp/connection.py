@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -200,13 +200,14 @@ class McpConnection:
             SessionGone: if the connection must be made again.
         """
         tools: list[str] = []
+        repeatable: set[str] = set()
         size = 0
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             try:
                 page = await self._connected.list_tools(cursor=cursor)
                 tools += map(_described, page.tools)
-                self._note_hints(page.tools)
+                repeatable.update(each.name for each in page.tools if _is_repeatable(each))
             except Exception as error:  # noqa: BLE001  whatever a server does is an error value
                 raise self._translated(error) from None
             size += sum(map(len, tools[len(tools) - len(page.tools) :]))
@@ -218,16 +219,10 @@ class McpConnection:
                 )
             cursor = page.next_cursor
             if cursor is None:
+                self._repeatable.clear()
+                self._repeatable |= repeatable
                 return f"[{', '.join(tools)}]"
         raise exceeded(f"{self._name} lists its tools on more than {MOST_PAGES} pages")
-
-    def _note_hints(self, tools: Iterable[types.Tool]) -> None:
-        for tool in tools:
-            hints = tool.annotations
-            if hints is not None and (hints.read_only_hint or hints.idempotent_hint):
-                self._repeatable.add(tool.name)
-            else:
-                self._repeatable.discard(tool.name)
 
     async def call_tool(self, tool: str, arguments: dict[str, Any]) -> str:
         """A tool's answer, as JSON.
@@ -276,6 +271,11 @@ class McpConnection:
         if error.code == METHOD_NOT_FOUND:
             return unsupported(text)
         return ApiError("remote-failed", f"{text} (error {error.code})")
+
+
+def _is_repeatable(tool: types.Tool) -> bool:
+    hints = tool.annotations
+    return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
 
 def _described(tool: types.Tool) -> str:

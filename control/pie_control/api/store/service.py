@@ -5,7 +5,7 @@ batched into transactions, in another thread.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,18 +38,21 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pie.store")
 
 BATCH = 256  # operations of one transaction
+MAX_KEY_BYTES = 1024
+MAX_COMMIT_KEYS = 1000
+MAX_LISTED = 1000
+
+Pairs = list[tuple[str, bytes]]
 
 
+@dataclass(slots=True, eq=False)
 class _Request:
     """One operation of an instance, until its future is taken or given up."""
 
-    __slots__ = ("future", "held", "instance", "operation")
-
-    def __init__(self, instance: Instance, operation: Operation, future: Future, held: int) -> None:
-        self.instance = instance
-        self.operation: Operation | None = operation  # None once it is given up
-        self.future = future
-        self.held = held  # bytes that it takes in memory
+    instance: Instance
+    operation: Operation | None  # None once it is given up
+    future: Future
+    held: int = 0  # bytes that it takes in memory
 
 
 class StoreService:
@@ -65,7 +68,7 @@ class StoreService:
         A node of a cluster with a data folder of its own has no store, unless the configuration
         names a database: a user's other instances would not see what is in the file.
         """
-        self.config = config
+        self._config = config
         self._of_all = of_all or bool(config.database)
         self._path = path
         self._pending: OrderedDict[str, deque[_Request]] = OrderedDict()  # by user
@@ -86,7 +89,70 @@ class StoreService:
         assert isinstance(found, int)
         return found
 
-    def submit(self, instance: Instance, operation: Operation, future: Future) -> None:
+    # Trait `store`
+
+    def store_get(self, instance: Instance, key: str) -> int:
+        """Opens a future of a key's value."""
+        _check_key(key)
+        return self._open(instance, FutureKind.BLOB, Get(instance.user, key))
+
+    def store_set(self, instance: Instance, key: str, value: bytes) -> int:
+        """Gives a key a value."""
+        return self.store_commit(instance, [], [], [(key, value)], [])
+
+    def store_delete(self, instance: Instance, key: str) -> int:
+        """Removes a key, if it is there."""
+        return self.store_commit(instance, [], [], [], [key])
+
+    def store_list(self, instance: Instance, prefix: str, after: str, limit: int) -> int:
+        """Opens a future of keys in order."""
+        for text in (prefix, after):
+            if len(text.encode()) > MAX_KEY_BYTES:
+                raise invalid(f"no key has more than {MAX_KEY_BYTES} bytes")
+        if not 0 < limit <= MAX_LISTED:
+            raise invalid(f"{limit} keys asked for; 1 to {MAX_LISTED} are allowed")
+        return self._open(instance, FutureKind.TEXTS, ListKeys(instance.user, prefix, after, limit))
+
+    def store_commit(
+        self,
+        instance: Instance,
+        expected: Pairs,
+        absent: list[str],
+        writes: Pairs,
+        deletes: list[str],
+    ) -> int:
+        """Changes several keys at once, if others are as expected."""
+        conditions = [*(key for key, _ in expected), *absent]
+        changes = [*(key for key, _ in writes), *deletes]
+        for keys in (conditions, changes):
+            _check_keys(keys)
+        for key, value in writes:
+            limit = self._config.value_bytes
+            if len(value) > limit:
+                raise exceeded(
+                    f"{key!r} would have {len(value)} bytes; {limit} at most: use several keys"
+                )
+        return self._open(
+            instance,
+            FutureKind.DONE,
+            Commit(instance.user, tuple(expected), tuple(absent), tuple(writes), tuple(deletes)),
+        )
+
+    def store_room(self, instance: Instance) -> int:
+        """Opens a future of room for an operation."""
+
+        def begin(future: Future) -> None:
+            if self._has_room(instance):
+                future.resolve()
+            else:
+                wait_in(self._waiting, instance, future)
+
+        return instance.futures.open(FutureKind.DONE, begin)
+
+    def _open(self, instance: Instance, kind: FutureKind, operation: Operation) -> int:
+        return instance.futures.open(kind, partial(self._submit, instance, operation))
+
+    def _submit(self, instance: Instance, operation: Operation, future: Future) -> None:
         """Has the future resolved with the operation's result.
 
         A future that is cancelled before its operation has begun withdraws it.
@@ -107,19 +173,12 @@ class StoreService:
             durable = instance.durable
             once, lease = (instance.id, durable.coming_key), durable.journal.lease
             operation = replace(operation, once=once, lease=lease)
-        request = _Request(instance, operation, future, 0)
+        request = _Request(instance, operation, future)
         self._hold(request, _size(operation))
         future.on_cancel = partial(self._give_up, request)
         future.on_take = partial(self._hold, request, 0)
         self._pending.setdefault(instance.user, deque()).append(request)
         self._work.set()
-
-    def room(self, instance: Instance, future: Future) -> None:
-        """Resolves the future once the instance may submit."""
-        if self._has_room(instance):
-            future.resolve()
-        else:
-            wait_in(self._waiting, instance, future)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens the database and serves until cancelled.
@@ -128,7 +187,7 @@ class StoreService:
             StoreUnusable: if the file is damaged, or it or the database can't be opened.
         """
         limiter = self._turn
-        database = await trio.to_thread.run_sync(_opened, self._path, self.config, limiter=limiter)
+        database = await trio.to_thread.run_sync(_opened, self._path, self._config, limiter=limiter)
         self._database = database
         task_status.started()
         try:
@@ -197,7 +256,7 @@ class StoreService:
 
     def _has_room(self, instance: Instance) -> bool:
         """True if a value more may be held; the one that fills the room may go over it."""
-        return self._held.get(instance, 0) < self.config.waiting_bytes
+        return self._held.get(instance, 0) < self._config.waiting_bytes
 
     def _too_much(self, instance: Instance) -> ApiError:
         return ApiError(
@@ -231,76 +290,6 @@ def _size(operation: Operation) -> int:
         + sum(len(key) + len(value) + OVERHEAD for key, value in pairs)
         + sum(len(key) + OVERHEAD for key in keys)
     )
-
-
-MAX_KEY_BYTES = 1024
-MAX_COMMIT_KEYS = 1000
-MAX_LISTED = 1000
-
-Pairs = list[tuple[str, bytes]]
-
-
-class StoreCalls:
-    """Operations on one store, for all instances."""
-
-    def __init__(self, store: StoreService) -> None:
-        self._store = store
-
-    def store_get(self, instance: Instance, key: str) -> int:
-        """Opens a future of a key's value."""
-        _check_key(key)
-        return self._submit(instance, FutureKind.BLOB, Get(instance.user, key))
-
-    def store_set(self, instance: Instance, key: str, value: bytes) -> int:
-        """Gives a key a value."""
-        return self.store_commit(instance, [], [], [(key, value)], [])
-
-    def store_delete(self, instance: Instance, key: str) -> int:
-        """Removes a key, if it is there."""
-        return self.store_commit(instance, [], [], [], [key])
-
-    def store_list(self, instance: Instance, prefix: str, after: str, limit: int) -> int:
-        """Opens a future of keys in order."""
-        for text in (prefix, after):
-            if len(text.encode()) > MAX_KEY_BYTES:
-                raise invalid(f"no key has more than {MAX_KEY_BYTES} bytes")
-        if not 0 < limit <= MAX_LISTED:
-            raise invalid(f"{limit} keys asked for; 1 to {MAX_LISTED} are allowed")
-        return self._submit(
-            instance, FutureKind.TEXTS, ListKeys(instance.user, prefix, after, limit)
-        )
-
-    def store_commit(
-        self,
-        instance: Instance,
-        expected: Pairs,
-        absent: list[str],
-        writes: Pairs,
-        deletes: list[str],
-    ) -> int:
-        """Changes several keys at once, if others are as expected."""
-        conditions = [*(key for key, _ in expected), *absent]
-        changes = [*(key for key, _ in writes), *deletes]
-        for keys in (conditions, changes):
-            _check_keys(keys)
-        for key, value in writes:
-            limit = self._store.config.value_bytes
-            if len(value) > limit:
-                raise exceeded(
-                    f"{key!r} would have {len(value)} bytes; {limit} at most: use several keys"
-                )
-        return self._submit(
-            instance,
-            FutureKind.DONE,
-            Commit(instance.user, tuple(expected), tuple(absent), tuple(writes), tuple(deletes)),
-        )
-
-    def store_room(self, instance: Instance) -> int:
-        """Opens a future of room for an operation."""
-        return instance.futures.open(FutureKind.DONE, partial(self._store.room, instance))
-
-    def _submit(self, instance: Instance, kind: FutureKind, operation: Operation) -> int:
-        return instance.futures.open(kind, partial(self._store.submit, instance, operation))
 
 
 def _check_keys(keys: list[str]) -> None:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from pie_control.errors import Code
-from pie_control.scheduler.commands.command import (
-    Command,
-    Names,
-    Numbers,
-    Scrub,
-    column,
-    int32,
-)
+from pie_control.scheduler.commands.command import Command, Numbers, Scrub, column, int32
 from pie_py.wire.images import ImageSize
-from pie_py.wire.plan import Batch, CopyEmbed, EmbedImage, EmbedText
+from pie_py.wire.plan import CopyEmbed, EmbedImage, EmbedText
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -29,8 +21,8 @@ class _Fills(Command):
 
     __slots__ = ()
 
-    takes_tokens: ClassVar[bool] = True
-    writes: ClassVar[Names] = ("", "embeds")
+    takes_tokens = True
+    writes = ("", "embeds")
     embeds: Numbers
 
     def scrub(self, scrub: Scrub) -> None:
@@ -42,14 +34,10 @@ class _Fills(Command):
 class EmbedTextCommand(_Fills):
     """Embeds tokens."""
 
-    batch: ClassVar[type[Batch]] = EmbedText
-    counted: ClassVar[str | None] = "tokens"
-    runs_ahead: ClassVar[bool | None] = False
-    columns: ClassVar[tuple[str, ...]] = (
-        "tokens",
-        "positions",
-        "embeds",
-    )
+    batch = EmbedText
+    counted = "tokens"
+    runs_ahead = False
+    columns = ("tokens", "positions", "embeds")
     tokens: Numbers  # [n]
     positions: Numbers  # [n]
     embeds: Numbers  # [n]
@@ -63,10 +51,10 @@ class EmbedTextCommand(_Fills):
 class EmbedImageCommand(_Fills):
     """Embeds an image."""
 
-    batch: ClassVar[type[Batch]] = EmbedImage
-    counted: ClassVar[str | None] = "embeds"
-    one_batch_a_plan: ClassVar[bool] = True
-    refused_as: ClassVar[Code] = "invalid-argument"
+    batch = EmbedImage
+    counted = "embeds"
+    one_batch_a_plan = True
+    refused_as = "invalid-argument"
     size: ImageSize
     file: bytes
     positions: Numbers  # [n]
@@ -90,14 +78,10 @@ class EmbedImageCommand(_Fills):
 class CopyEmbedCommand(_Fills):
     """Copies embeds, to positions of their own or as they are."""
 
-    batch: ClassVar[type[Batch]] = CopyEmbed
-    counted: ClassVar[str | None] = "embeds"
-    columns: ClassVar[tuple[str, ...]] = (
-        "sources",
-        "positions",
-        "embeds",
-    )
-    reads: ClassVar[Names] = ("", "sources")
+    batch = CopyEmbed
+    counted = "embeds"
+    columns = ("sources", "positions", "embeds")
+    reads = ("", "sources")
     sources: Numbers  # [n] embeds
     positions: Numbers  # [n] of the targets; -1 is the source's
     embeds: Numbers  # [n] that become copies, no two the same

@@ -6,18 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from pie_control.scheduler.commands.command import (
-    Command,
-    Numbers,
-    chain,
-    int32,
-    starts_of,
-)
-from pie_py.wire.plan import Batch, BatchResult, Encode, Float32, Int32
+from pie_control.scheduler.commands.command import Command, Numbers, chain, int32, starts_of
+from pie_py.wire.plan import BatchResult, Encode, Float32, Int32
 
 if TYPE_CHECKING:
     from pie_control.errors import ApiError
@@ -51,12 +45,12 @@ class Encoded:
 class EncodeCommand(Command):
     """Some texts of a call. Only its future depends on it."""
 
-    batch: ClassVar[type[Batch]] = Encode
-    counted: ClassVar[str | None] = "tokens"
-    takes_tokens: ClassVar[bool] = True
-    one_batch_a_plan: ClassVar[bool] = True
-    takes_turns: ClassVar[bool] = True
-    is_withdrawn_if_cancelled: ClassVar[bool] = True
+    batch = Encode
+    counted = "tokens"
+    takes_tokens = True
+    one_batch_a_plan = True
+    takes_turns = True
+    is_withdrawn_if_cancelled = True
     tokens: Int32  # of all its texts
     lengths: Numbers
     seconds: Numbers  # see `Encode`

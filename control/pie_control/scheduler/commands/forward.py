@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from pie_control.errors import ApiError, Code
+from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.scheduler.commands.command import (
     NOTHING,
     BatchLimits,
     Command,
     Mark,
-    Names,
     Numbers,
     Scrub,
     chain,
     int32,
 )
-from pie_py.wire.plan import Batch, BatchResult, Forward, Int32
+from pie_py.wire.plan import BatchResult, Forward, Int32
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -50,12 +49,12 @@ class Observation:
 class ForwardCommand(Command):
     """Runs the model over one sequence of inputs."""
 
-    batch: ClassVar[type[Batch]] = Forward
-    counted: ClassVar[str | None] = "inputs"
-    is_light: ClassVar[bool] = False
-    refused_as: ClassVar[Code] = "out-of-resources"
-    reads: ClassVar[Names] = ("pages", "inputs")
-    writes: ClassVar[Names] = ("output_pages", "outputs")
+    batch = Forward
+    counted = "inputs"
+    is_light = False
+    refused_as = "out-of-resources"
+    reads = ("pages", "inputs")
+    writes = ("output_pages", "outputs")
     inputs: Numbers  # [n] embeds
     pages: Int32  # [p] input pages that have filled slots
     page_used: Int32  # [p] filled slots of each

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from pie_control.resources.pools import MAX_SWAP_PAGES
-from pie_control.scheduler.commands.command import (
-    BatchLimits,
-    Command,
-    Names,
-    Scrub,
-    chain,
-    within,
-)
-from pie_py.wire.plan import Batch, CopyKv, Int32, MaskKv, ShiftKv, SwapIn, SwapOut, Uint32
+from pie_control.scheduler.commands.command import BatchLimits, Command, Scrub, chain, within
+from pie_py.wire.plan import CopyKv, Int32, MaskKv, ShiftKv, SwapIn, SwapOut, Uint32
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -27,14 +20,11 @@ if TYPE_CHECKING:
 class CopyKvCommand(Command):
     """Copies slots of one page to another."""
 
-    batch: ClassVar[type[Batch]] = CopyKv
-    counted: ClassVar[str | None] = "sources"
-    columns: ClassVar[tuple[str, ...]] = (
-        "sources",
-        "targets",
-    )
-    reads: ClassVar[Names] = ("source_page", "")
-    writes: ClassVar[Names] = ("target_page", "")
+    batch = CopyKv
+    counted = "sources"
+    columns = ("sources", "targets")
+    reads = ("source_page", "")
+    writes = ("target_page", "")
     sources: Int32  # [n] KV slots
     targets: Int32  # [n] KV slots
     source_page: int
@@ -57,13 +47,10 @@ class CopyKvCommand(Command):
 class MaskKvCommand(Command):
     """Sets the mask words of pages: which slots are hidden from attention."""
 
-    batch: ClassVar[type[Batch]] = MaskKv
-    counted: ClassVar[str | None] = "pages"
-    columns: ClassVar[tuple[str, ...]] = (
-        "pages",
-        "masks",
-    )
-    writes: ClassVar[Names] = ("pages", "")
+    batch = MaskKv
+    counted = "pages"
+    columns = ("pages", "masks")
+    writes = ("pages", "")
     pages: Int32  # [n]
     masks: Uint32  # [n]
 
@@ -72,10 +59,10 @@ class MaskKvCommand(Command):
 class ShiftKvCommand(Command):
     """Adds a distance to the positions of slots: turns their keys."""
 
-    batch: ClassVar[type[Batch]] = ShiftKv
-    counted: ClassVar[str | None] = "slots"
-    reads: ClassVar[Names] = ("pages", "")
-    writes: ClassVar[Names] = ("pages", "")
+    batch = ShiftKv
+    counted = "slots"
+    reads = ("pages", "")
+    writes = ("pages", "")
     pages: Int32  # [p]
     slots: Int32  # [n] of these pages, filled
     distance: int
@@ -91,7 +78,7 @@ class ShiftKvCommand(Command):
 class _Swap(Command):
     """Copies pages to host pages, or back."""
 
-    counted: ClassVar[str | None] = "pages"
+    counted = "pages"
     pages: Int32  # [n]
     hosts: Int32  # [n] host pages
     first_name: int  # of host pages
@@ -111,13 +98,10 @@ class _Swap(Command):
 class SwapOutCommand(_Swap):
     """Copies pages to host pages."""
 
-    batch: ClassVar[type[Batch]] = SwapOut
-    columns: ClassVar[tuple[str, ...]] = (
-        "pages",
-        "hosts",
-    )
-    reads: ClassVar[Names] = ("pages", "")
-    writes: ClassVar[Names] = ("host_names", "")
+    batch = SwapOut
+    columns = ("pages", "hosts")
+    reads = ("pages", "")
+    writes = ("host_names", "")
 
     def scrub(self, scrub: Scrub) -> None:
         """The host pages."""
@@ -128,13 +112,10 @@ class SwapOutCommand(_Swap):
 class SwapInCommand(_Swap):
     """Copies host pages to pages."""
 
-    batch: ClassVar[type[Batch]] = SwapIn
-    columns: ClassVar[tuple[str, ...]] = (
-        "hosts",
-        "pages",
-    )
-    reads: ClassVar[Names] = ("host_names", "")
-    writes: ClassVar[Names] = ("pages", "")
+    batch = SwapIn
+    columns = ("hosts", "pages")
+    reads = ("host_names", "")
+    writes = ("pages", "")
 
     def split(self, count: int) -> SwapInCommand:
         """Takes the first pages out of the command, which is left with the others; returns a

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from array import array
 from math import nan
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pie_control.errors import ApiError
 from pie_control.resources.run_pages import RunPages
 from pie_control.resources.samplers import Sampler
-from pie_control.scheduler.commands.command import Command, Names, Touched
+from pie_control.scheduler.commands.command import Command, Touched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,10 +69,10 @@ class RunCommand(Command):
     them when it has to be looked at: it has ended, or `check_at` of them are there.
     """
 
-    kind: ClassVar[str] = "run"
-    is_light: ClassVar[bool] = False
-    lasts: ClassVar[bool] = True
-    reads: ClassVar[Names] = ("pages.pages", "")
+    kind = "run"
+    is_light = False
+    lasts = True
+    reads = ("pages.pages", "")
 
     def __init__(
         self,

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from pie_control.errors import ApiError, Code, exceeded
+from pie_control.errors import ApiError, exceeded
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import LogitRow, Sampler
 from pie_control.scheduler.commands.command import (
     NOTHING,
     BatchLimits,
     Command,
-    Names,
     Numbers,
     Scrub,
     Taker,
@@ -27,7 +26,6 @@ from pie_control.scheduler.commands.command import (
 )
 from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
-    Batch,
     BatchResult,
     EmbedSampled,
     Int32,
@@ -97,10 +95,10 @@ class SampleCommand(Command):
     chosen.
     """
 
-    batch: ClassVar[type[Batch]] = Sample
-    refused_as: ClassVar[Code] = "invalid-argument"
-    reads: ClassVar[Names] = ("", "embed")
-    writes: ClassVar[Names] = ("", "sampler.name")
+    batch = Sample
+    refused_as = "invalid-argument"
+    reads = ("", "embed")
+    writes = ("", "sampler.name")
     embed: int
     sampler: Sampler
     step: int
@@ -211,16 +209,12 @@ def _rows(commands: Sequence[SampleCommand]) -> Int32:
 class EmbedSampledCommand(Command):
     """Embeds the token that a sampler chose last."""
 
-    batch: ClassVar[type[Batch]] = EmbedSampled
-    runs_ahead: ClassVar[bool | None] = True
-    refused_as: ClassVar[Code] = "failed-dependency"
-    columns: ClassVar[tuple[str, ...]] = (
-        "sampler.slot",
-        "position",
-        "embed",
-    )
-    reads: ClassVar[Names] = ("", "sampler.name")
-    writes: ClassVar[Names] = ("", "embed")
+    batch = EmbedSampled
+    runs_ahead = True
+    refused_as = "failed-dependency"
+    columns = ("sampler.slot", "position", "embed")
+    reads = ("", "sampler.name")
+    writes = ("", "embed")
     sampler: Sampler
     position: int
     embed: int
@@ -238,7 +232,7 @@ class Question(Command):
     """Asks for what follows from embeds. Only its future depends on it."""
 
     __slots__ = ()
-    is_withdrawn_if_cancelled: ClassVar[bool] = True
+    is_withdrawn_if_cancelled = True
     future: Future
 
     def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
@@ -264,12 +258,9 @@ class Question(Command):
 class NextDistCommand(Question):
     """Asks for the next-token distribution of an embed."""
 
-    batch: ClassVar[type[Batch]] = NextDist
-    columns: ClassVar[tuple[str, ...]] = (
-        "embed",
-        "k",
-    )
-    reads: ClassVar[Names] = ("", "embed")
+    batch = NextDist
+    columns = ("embed", "k")
+    reads = ("", "embed")
     embed: int
     k: int
     future: Future
@@ -300,10 +291,10 @@ class NextDistCommand(Question):
 class ReadHiddenCommand(Question):
     """Asks for the mean of hidden states."""
 
-    batch: ClassVar[type[Batch]] = ReadHidden
-    counted: ClassVar[str | None] = "embeds"
-    takes_tokens: ClassVar[bool] = True
-    reads: ClassVar[Names] = ("", "embeds")
+    batch = ReadHidden
+    counted = "embeds"
+    takes_tokens = True
+    reads = ("", "embeds")
     embeds: Numbers
     future: Future
 
@@ -325,13 +316,10 @@ class ReadHiddenCommand(Question):
 class KeepLogitsCommand(Command):
     """Keeps the logits after an embed. The choice that wants them waits until this is sent."""
 
-    batch: ClassVar[type[Batch]] = KeepLogits
-    is_notified_when_sent: ClassVar[bool] = True
-    columns: ClassVar[tuple[str, ...]] = (
-        "embed",
-        "row.row",
-    )
-    reads: ClassVar[Names] = ("", "embed")
+    batch = KeepLogits
+    is_notified_when_sent = True
+    columns = ("embed", "row.row")
+    reads = ("", "embed")
     embed: int
     row: LogitRow
 

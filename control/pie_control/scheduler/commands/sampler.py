@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from pie_control.resources.samplers import Sampler
 from pie_control.scheduler.commands.command import (
     BatchLimits,
     Command,
-    Names,
     Numbers,
     Scrub,
     int32,
@@ -23,7 +22,7 @@ from pie_control.scheduler.commands.sample import Question
 from pie_py.device_programs.bound import Bound, state_json
 from pie_py.device_programs.program import MOST_NODES
 from pie_py.wire import device_programs
-from pie_py.wire.plan import Batch, BatchResult, FeedSampler, ReadState, SetSampler, WriteState
+from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -35,9 +34,9 @@ MOST_VALUES = 4 << 20  # bytes of programs' values in a batch, which the worker 
 class SetSamplerCommand(Command):
     """Makes a sampler."""
 
-    batch: ClassVar[type[Batch]] = SetSampler
-    one_batch_a_plan: ClassVar[bool] = True  # others wait while the worker reads programs
-    writes: ClassVar[Names] = ("", "sampler.name")
+    batch = SetSampler
+    one_batch_a_plan = True  # others wait while the worker reads programs
+    writes = ("", "sampler.name")
     sampler: Sampler
     seed: int  # 64 bits
     program: Bound  # which chooses
@@ -97,8 +96,8 @@ class SetSamplerCommand(Command):
 class ReadStateCommand(Question):
     """Asks for the state of a device program."""
 
-    batch: ClassVar[type[Batch]] = ReadState
-    reads: ClassVar[Names] = ("", "sampler.name")
+    batch = ReadState
+    reads = ("", "sampler.name")
     sampler: Sampler
     step: int  # tokens that the sampler has chosen before
     vocabulary: int
@@ -126,8 +125,8 @@ class ReadStateCommand(Question):
 class WriteStateCommand(Command):
     """Gives names of a device program other values."""
 
-    batch: ClassVar[type[Batch]] = WriteState
-    writes: ClassVar[Names] = ("", "sampler.name")
+    batch = WriteState
+    writes = ("", "sampler.name")
     sampler: Sampler
     step: int  # tokens that the sampler has chosen before
     values: dict[int, bytes]  # by the numbers of the names
@@ -153,10 +152,10 @@ class WriteStateCommand(Command):
 class FeedSamplerCommand(Command):
     """Shows a sampler tokens that it did not choose."""
 
-    batch: ClassVar[type[Batch]] = FeedSampler
-    counted: ClassVar[str | None] = "tokens"
-    takes_tokens: ClassVar[bool] = True
-    writes: ClassVar[Names] = ("", "sampler.name")
+    batch = FeedSampler
+    counted = "tokens"
+    takes_tokens = True
+    writes = ("", "sampler.name")
     sampler: Sampler
     tokens: Numbers  # [n]
     generated: bool
