@@ -6,6 +6,7 @@ import base64
 import json
 import socket
 import time
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
@@ -240,6 +241,11 @@ def test_a_durable_instance_outlives_its_request(server: Server, http: httpx2.Cl
     assert http.post("/v1/instances/none/branch", json={"call": 1}).status_code == 404
 
 
+def test_a_mark_of_windows_before_arguments_is_none_of_them(http: httpx2.Client) -> None:
+    marked = http.post("/v1/inferlets/double", content=BOM_UTF8 + b'{"input": {"n": 21}}')
+    assert (marked.status_code, marked.json()["result"]) == (200, {"doubled": 42})
+
+
 def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:
     url = gateway.url.replace("http", "ws") + "/v1/inferlets/{}/session"
     with websockets.sync.client.connect(url.format("echo")) as socket:
@@ -268,6 +274,18 @@ def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:
     with websockets.sync.client.connect(url.format("echo")) as socket:
         socket.send(json.dumps({"args": ["hear"]}))
         identity = json.loads(socket.recv())["id"]
+    assert http.get(f"/v1/instances/{identity}/result").json()["state"] == "killed"
+
+
+def test_a_message_that_is_refused_ends_a_session(gateway: Gateway, http: httpx2.Client) -> None:
+    url = gateway.url.replace("http", "ws") + "/v1/inferlets/echo/session"
+    with websockets.sync.client.connect(url) as socket:
+        socket.send(json.dumps({"args": ["hear"]}))
+        identity = json.loads(socket.recv())["id"]
+        assert json.loads(socket.recv())["text"] == "args: hear"
+        socket.send("x" * (3 << 20))
+        with pytest.raises(websockets.ConnectionClosedError, match="send it in parts"):
+            socket.recv(timeout=30)
     assert http.get(f"/v1/instances/{identity}/result").json()["state"] == "killed"
 
 

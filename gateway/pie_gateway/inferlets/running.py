@@ -64,8 +64,7 @@ def failed_end(error: InferletFailed) -> Ended:
 
 def launch_request(body: bytes) -> LaunchRequest:
     """JSON whose fields not of `LaunchRequest` become options. Raises `Problem`: 400 naming one."""
-    wanted = parse(body, LaunchRequest)
-    given = msgspec.json.decode(body)
+    wanted, given = parse(body, LaunchRequest), parse(body, dict)
     options = {name: value for name, value in given.items() if name not in _FIELDS}
     wanted.args = [word for each in options.items() for word in _option(*each)] + wanted.args
     return wanted
@@ -151,7 +150,7 @@ async def session(socket: WebSocket, exchange: Exchange) -> None:
     wanted = await exchange.by_size(launch_request, first_text)
     problem: list[Exception] = []
     async with launched(exchange, wanted) as instance, anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, socket, instance, tasks.cancel_scope)
+        tasks.start_soon(_receive, socket, instance, tasks.cancel_scope, problem)
         try:
             async for each in events_of(instance):
                 if isinstance(each, Blob):
@@ -166,7 +165,9 @@ async def session(socket: WebSocket, exchange: Exchange) -> None:
         raise problem[0]
 
 
-async def _receive(socket: WebSocket, instance: Instance, scope: anyio.CancelScope) -> None:
+async def _receive(
+    socket: WebSocket, instance: Instance, scope: anyio.CancelScope, found: list[Exception]
+) -> None:
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
@@ -175,5 +176,9 @@ async def _receive(socket: WebSocket, instance: Instance, scope: anyio.CancelSco
         text = frame.get("text")
         try:
             await asked(instance.send(frame["bytes"] if text is None else text))
-        except Problem:
-            return  # it has ended, and its last event says how
+        except Problem as problem:
+            if problem.code in ("cancelled", "node_lost", "not_found"):
+                return  # it has ended, and its last event says how
+            found.append(problem)
+            scope.cancel()
+            return
