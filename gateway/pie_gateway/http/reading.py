@@ -36,7 +36,7 @@ from pie_py.config.gateway import GatewayConfig
 from pie_py.config.printable import one_line
 
 log = structlog.get_logger("pie.http")
-Body = TypeVar("Body")
+Body = TypeVar("Body", bound=msgspec.Struct)
 # Fields that are not had here, with what happens anyway: clients send them as they are by default.
 # They are vLLM's, SGLang's, llama.cpp's and Ollama's; then OpenAI's and Anthropic's.
 USUAL: dict[str, tuple[Any, ...]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
@@ -64,7 +65,8 @@ def failed_end(error: InferletFailed) -> Ended:
 
 def launch_request(body: bytes) -> LaunchRequest:
     """JSON whose fields not of `LaunchRequest` become options. Raises `Problem`: 400 naming one."""
-    wanted, given = parse(body, LaunchRequest), parse(body, dict)
+    wanted = parse(body, LaunchRequest)
+    given = msgspec.json.decode(body.removeprefix(BOM_UTF8))
     options = {name: value for name, value in given.items() if name not in _FIELDS}
     wanted.args = [word for each in options.items() for word in _option(*each)] + wanted.args
     return wanted
