@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISFIFO, S_ISSOCK
 from types import FrameType
+from typing import TextIO
 
 import anyio
 import anyio.lowlevel
@@ -52,8 +53,7 @@ class Output:
                 sys.stdout.buffer.write(data)
                 sys.stdout.buffer.flush()
             except OSError:
-                # The interpreter would complain when it flushes at exit.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                _give_up(sys.stdout)
                 raise
             self._open_line = isinstance(message, str) and not message.endswith("\n")
 
@@ -61,6 +61,11 @@ class Output:
         """Ends the last line."""
         if self._open_line:
             self.write("\n")
+
+
+def _give_up(stream: TextIO) -> None:
+    """Has a stream without a reader go nowhere: the interpreter would fail when it flushes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class LogLines:
@@ -248,8 +253,10 @@ async def _messages(instance: Instance, typed: bool) -> AsyncIterator[str | byte
 
 async def cancel(instance: Instance) -> None:
     """An interrupted `run` or `launch` ends what it started."""
-    with suppress(OSError):  # nobody may read that any more
+    try:
         say(f"cancelling {instance.id}")
+    except OSError:  # its reader has gone
+        _give_up(sys.stderr)
     await instance.cancel()
 
 
