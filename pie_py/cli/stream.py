@@ -68,6 +68,15 @@ def _give_up(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def _tell(text: str) -> None:
+    """As `say`. Raises `OSError` if standard error has no reader."""
+    try:
+        say(text)
+    except OSError:
+        _give_up(sys.stderr)
+        raise
+
+
 class LogLines:
     """The log of an instance, `print` in a program included, on standard error as it comes."""
 
@@ -87,7 +96,7 @@ class LogLines:
         found = await self._instance.logs(self._after)
         self._after = found["next"]
         for line in found["lines"]:
-            say(line["text"])
+            _tell(line["text"])
 
 
 class Interrupt:
@@ -253,17 +262,15 @@ async def _messages(instance: Instance, typed: bool) -> AsyncIterator[str | byte
 
 async def cancel(instance: Instance) -> None:
     """An interrupted `run` or `launch` ends what it started."""
-    try:
-        say(f"cancelling {instance.id}")
-    except OSError:  # its reader has gone
-        _give_up(sys.stderr)
+    with suppress(OSError):  # its reader has gone
+        _tell(f"cancelling {instance.id}")
     await instance.cancel()
 
 
 async def leave(instance: Instance) -> None:
     """An interrupted `attach` lets the instance be."""
     await instance.detach()
-    say(f"detached from {instance.id}; `pie-py attach {instance.id}` comes back")
+    _tell(f"detached from {instance.id}; `pie-py attach {instance.id}` comes back")
 
 
 def has_debugger(program: bytes) -> bool:

@@ -203,6 +203,24 @@ def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
         assert client.instances(ended=True)[-1]["state"] == "killed"
 
 
+def open_line(words: list[str], server: Server, stderr: int) -> subprocess.Popen[str]:
+    """A command that has printed `an open line`, whose reader has gone since."""
+    # Unbuffered, nothing would be left for the interpreter's exit to flush.
+    buffered = {name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pie_py", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env={**buffered, **ENVIRONMENT, "PIE_PY_ENDPOINT": server.endpoint},
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(12) == "an open line"
+    process.stdout.close()
+    return process
+
+
 @pytest.mark.parametrize("both", [False, True])
 def test_ctrl_c_in_a_pipeline_cancels_though_its_reader_has_gone(
     server: Server, tmp_path: Path, both: bool
@@ -211,16 +229,8 @@ def test_ctrl_c_in_a_pipeline_cancels_though_its_reader_has_gone(
     program = tmp_path / "open.py"
     text = "import asyncio\nfrom inferlet import session\n\nasync def main():\n"
     program.write_text(f"{text}    session.send('an open line')\n    await asyncio.sleep(60)\n")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pie_py", "run", str(program)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if both else subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT, "PIE_PY_ENDPOINT": server.endpoint},
-    )
-    assert process.stdout is not None
-    assert process.stdout.read(12) == "an open line"
-    process.stdout.close()
+    stderr = subprocess.STDOUT if both else subprocess.PIPE
+    process = open_line(["run", str(program)], server, stderr)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     if process.stderr is not None:
@@ -228,6 +238,34 @@ def test_ctrl_c_in_a_pipeline_cancels_though_its_reader_has_gone(
         process.stderr.close()
     with server.client() as client:
         assert client.instances(ended=True)[-1]["state"] == "killed"
+
+
+@pytest.mark.parametrize("logs", [False, True])
+def test_standard_error_without_a_reader_is_no_error(
+    server: Server, tmp_path: Path, logs: bool
+) -> None:
+    """Who attaches is detached; what a program logs ends the run, as its messages would."""
+    program = tmp_path / "logs.py"
+    text = "import asyncio\nfrom inferlet import session\n\nasync def main():\n"
+    text += "    session.send('an open line')\n    await session.receive()\n"
+    text += "    while True:\n        print('x')\n        await asyncio.sleep(0.1)\n"
+    program.write_text(text)
+    with server.client() as client:
+        digest = client.upload(program.read_bytes(), "logs")
+        kept = None if logs else client.launch(digest)
+        words = ["launch", digest] if kept is None else ["attach", kept.id]
+        process = open_line(words, server, subprocess.STDOUT)
+        assert process.stdin is not None
+        if kept is None:
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+            assert process.wait(30) == 0
+        else:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            assert kept.id in [each["id"] for each in client.instances()]
+            kept.cancel()
+        process.stdin.close()
 
 
 def with_environment(name: str, value: str) -> list[psutil.Process]:
