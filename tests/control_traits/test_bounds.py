@@ -15,7 +15,7 @@ from support.scheduler_fixtures import Server
 
 from pie_control.api import session
 from pie_control.instances.ended import record_bytes
-from pie_control.instances.instance import ARGUMENT_OVERHEAD
+from pie_control.instances.instance import ARGUMENT_OVERHEAD, Instance
 from pie_control.instances.launcher import check_arguments
 from pie_control.instances.ledger import MOST_ROWS, OTHER, Ledger
 from pie_control.rpc.session import ItemStream, Session
@@ -73,12 +73,11 @@ def test_a_counter_forgets_what_is_gone() -> None:
     assert list(counts) == ["bob"]
 
 
-def test_tags_beyond_a_day_s_rows_are_counted_together(tmp_path: Path) -> None:
-    server = Server()
-    instance = server.launch("ann")
+def with_many_tags(instance: Instance, folder: Path, budgets: dict[str, Budget]) -> Ledger:
+    """A ledger that has counted a second for each of 20 tags more than a day has rows."""
     ledger = Ledger(
-        tmp_path / "usage.sqlite3",
-        {},
+        folder / "usage.sqlite3",
+        budgets,
         time.time_ns,
         tuple,
         lambda instance: 0.0,
@@ -87,6 +86,12 @@ def test_tags_beyond_a_day_s_rows_are_counted_together(tmp_path: Path) -> None:
     for number in range(MOST_ROWS + 20):
         instance.tag = f"tag {number}"
         ledger.waited(instance, 1.0)
+    return ledger
+
+
+def test_tags_beyond_a_day_s_rows_are_counted_together(tmp_path: Path) -> None:
+    instance = Server().launch("ann")
+    ledger = with_many_tags(instance, tmp_path, {})
     rows = trio.run(ledger.usage, "ann", 2)
     assert len(rows) == MOST_ROWS + 1
     assert sum(row["tool_seconds"] for row in rows) == MOST_ROWS + 20
@@ -96,17 +101,8 @@ def test_tags_beyond_a_day_s_rows_are_counted_together(tmp_path: Path) -> None:
 def test_tags_beyond_a_day_s_rows_count_for_a_budget(tmp_path: Path) -> None:
     """An application that names its own users has many tags."""
     instance = Server().launch("ann")
-    ledger = Ledger(
-        tmp_path / "usage.sqlite3",
-        {instance.program.name: Budget(tool_seconds=MOST_ROWS + 10)},
-        time.time_ns,
-        tuple,
-        lambda instance: 0.0,
-        lambda instance, state, text: None,
-    )
-    for number in range(MOST_ROWS + 20):
-        instance.tag = f"tag {number}"
-        ledger.waited(instance, 1.0)
+    budgets = {instance.program.name: Budget(tool_seconds=MOST_ROWS + 10)}
+    ledger = with_many_tags(instance, tmp_path, budgets)
 
     async def look() -> None:
         await ledger._flush()

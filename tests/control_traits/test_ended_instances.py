@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from functools import partial
 
 import pytest
 import trio
@@ -100,19 +101,21 @@ def test_an_error_leaves_nothing_to_the_collector() -> None:
         gc.enable()
 
 
+async def answer_late(may_end: threading.Event, ended: trio.Event) -> str:
+    """The work of a call, in a thread, which cannot be given up."""
+    found = await trio.to_thread.run_sync(may_end.wait)
+    ended.set()
+    return str(found)
+
+
 async def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
     """A thread cannot be given up: it goes on when its instance has been killed."""
     rig, may_end = Rig(), threading.Event()
     instance, ended = rig.launch(), trio.Event()
 
-    async def work() -> str:
-        found = await trio.to_thread.run_sync(may_end.wait)
-        ended.set()
-        return str(found)
-
     async with trio.open_nursery() as nursery:
         await nursery.start(rig.parts.answers.run)
-        rig.parts.answers.start(instance, work)
+        rig.parts.answers.start(instance, partial(answer_late, may_end, ended))
         await trio.testing.wait_all_tasks_blocked()
         rig.end(instance)
         may_end.set()
@@ -125,14 +128,9 @@ async def test_an_answer_that_an_earlier_life_waited_for_is_dropped() -> None:
     rig, may_end = Rig(), threading.Event()
     instance, ended, never = rig.launch(), trio.Event(), trio.Event()
 
-    async def work() -> str:
-        found = await trio.to_thread.run_sync(may_end.wait)
-        ended.set()
-        return str(found)
-
     async with trio.open_nursery() as nursery:
         await nursery.start(rig.parts.answers.run)
-        rig.parts.answers.start(instance, work)
+        rig.parts.answers.start(instance, partial(answer_late, may_end, ended))
         await trio.testing.wait_all_tasks_blocked()
         rig.registry.begin_again(instance)  # as a durable one, whose worker was lost
         rig.parts.answers.start(instance, never.wait)

@@ -639,13 +639,17 @@ async def test_grammars_of_all_users_take_so_many_bytes(monkeypatch: pytest.Monk
 async def test_a_long_step_of_an_earlier_life_answers_no_later_one() -> None:
     one = rig.Rig()
     instance, grammar = one.launch(), await compiled("regex", "[a-z ]*")
-    future = instance.futures.create(FutureKind.GRAMMAR)
-    future.resolve(grammar)
-    held = rig.grammar.take_grammar(instance, future.handle)
-    matcher = rig.grammar.create_matcher(instance, held)
+
+    def taken() -> Any:
+        future = instance.futures.create(FutureKind.GRAMMAR)
+        future.resolve(grammar)
+        return rig.grammar.take_grammar(instance, future.handle)
+
+    matcher = rig.grammar.create_matcher(instance, taken())
     tokens = codec().encode("a b c d e f g h i j k l m")
     assert rig.grammar.advance(instance, matcher, tokens) is SUSPENDED
     one.registry.begin_again(instance)  # as a durable one, whose worker was lost
+    taken()
     while not one.executor._work.is_set():
         await trio.sleep(0.01)
     assert instance not in one.executor._answers
