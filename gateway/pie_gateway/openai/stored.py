@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import anyio
@@ -32,7 +33,7 @@ TELL_SECONDS = 1.0
 encode = msgspec.json.encode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stored:
     """A response, and the conversation up to its end."""
 
@@ -70,16 +71,18 @@ class _Of:
 
 
 class Responses:
-    """The latest responses of each user. Who has most makes room."""
+    """The latest responses of each user, for any thread. Who has most makes room."""
 
     def __init__(self, told: Path) -> None:
         """Keeps none yet. `told` is the file in which it says what each user has."""
         self._users: defaultdict[str, _Of] = defaultdict(_Of)
+        self._lock = RLock()
         self._told = told
 
     def bytes_of(self) -> dict[str, int]:
         """Bytes that it keeps of each user."""
-        return {user: each.size for user, each in self._users.items() if each.size}
+        with self._lock:
+            return {user: each.size for user, each in self._users.items() if each.size}
 
     async def run(self) -> None:
         """Tells the control process what each user has here, until cancelled."""
@@ -101,17 +104,19 @@ class Responses:
 
     def keep(self, user: str, name: str, stored: Stored) -> None:
         """Keeps a response; older ones make room for it."""
-        mine = self._users[user]
-        if name in mine.kept:  # the client has named two requests alike
-            mine.pop(name)
-        mine.put(name, stored)
-        while sum(each.size for each in self._users.values()) > MOST_BYTES:
-            most = max(self._users.values(), key=lambda each: each.size)
-            most.pop(next(iter(most.kept)))
+        with self._lock:
+            mine = self._users[user]
+            if name in mine.kept:  # the client has named two requests alike
+                mine.pop(name)
+            mine.put(name, stored)
+            while sum(each.size for each in self._users.values()) > MOST_BYTES:
+                most = max(self._users.values(), key=lambda each: each.size)
+                most.pop(next(iter(most.kept)))
 
     def find(self, user: str, name: str, param: str | None = None) -> Stored:
         """A user's response. Raises `Problem`: 404, naming `param` of the request."""
-        found = self._users[user].kept.get(name)
+        with self._lock:
+            found = self._users[user].kept.get(name)
         if found is None:
             text = (
                 f"no response {name[:100]!r} is kept here: it was not stored, made room for others,"
@@ -122,24 +127,25 @@ class Responses:
 
     def find_items(self, user: str, places: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Items by their names, each with its place. Raises `Problem`: 404, naming the place."""
-        holders: dict[int, Stored] = {}
+        with self._lock:
+            kept = self._users[user].by_item
+            holders = {name: kept[name] for name in places if name in kept}
         for name, place in places.items():
-            stored = self._users[user].by_item.get(name)
-            if stored is None:
+            if name not in holders:
                 text = f"no kept response has an item {name[:100]!r}"
                 raise Problem(404, text, param=place, code="item_not_found")
-            holders[id(stored)] = stored
         return {
-            item["id"]: item
-            for stored in holders.values()
+            name: item
+            for stored in set(holders.values())
             for item in msgspec.json.decode(stored.items)
-            if item.get("id") in places and self._users[user].by_item[item["id"]] is stored
+            if isinstance(name := item.get("id"), str) and holders.get(name) is stored
         }
 
     def forget(self, user: str, name: str) -> None:
         """Forgets a user's response. Raises as `find`."""
-        self.find(user, name)
-        self._users[user].pop(name)
+        with self._lock:
+            self.find(user, name)
+            self._users[user].pop(name)
 
 
 def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
