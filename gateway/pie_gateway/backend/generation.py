@@ -151,6 +151,9 @@ class Generation:
         except ClientError as error:
             await self._end()
             raise of_client(error) from None
+        except BaseException:  # the client leaves while its images are taken
+            await self._end()
+            raise
         return self
 
     async def _begin(self) -> None:
