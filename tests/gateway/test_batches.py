@@ -202,6 +202,15 @@ def test_a_full_disk_is_told_and_leaves_nothing_half(
     assert fault(OSError(errno.EIO, "Input/output error")).status == 500
 
 
+def test_facts_that_a_crash_has_left_half_hide_no_others(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1 << 20, 60.0)
+    first, second = (store.add("ann", name, "batch", b"x") for name in "ab")
+    store.path("ann", f"{first.id}.json").write_bytes(b"")
+    with pytest.raises(Problem, match="no file is called"):
+        store.find("ann", first.id, StoredFile)
+    assert [each.id for each in store.all("ann", StoredFile)] == [second.id]
+
+
 async def test_a_batch_that_the_disk_does_not_take_is_refused_and_ends_no_others(
     tmp_path: Path,
 ) -> None:

@@ -109,7 +109,7 @@ class Store:
             if isinstance(found, StoredFile):
                 found.bytes = self.path(user, name).stat().st_size
             return found
-        except FileNotFoundError:
+        except (FileNotFoundError, msgspec.DecodeError):  # written as the machine went down
             what = "file" if kind is StoredFile else "batch"
             raise Problem(404, f"no {what} is called {name[:100]!r}", param=param) from None
 
