@@ -144,6 +144,13 @@ def test_no_references_hold_a_loop(both: tuple[Server, Gateway]) -> None:
         made = respond([said], metadata={"k": "v" * 8_000_000}).json()["id"]
         for what in ("", "?stream=true", "/input_items"):
             assert http.get(f"/v1/responses/{made}{what}").status_code == 200
+        long = respond([said]).json()["id"]
+        for _ in range(5):
+            more = [{"type": "reasoning"}] * 120_000
+            long = respond(more, previous_response_id=long).json()["id"]
+        watched.more()  # of what has gone before
+        assert respond([said], previous_response_id=long).status_code == 200
+    watched.note("a short request in one")
     watched.check()
 
 

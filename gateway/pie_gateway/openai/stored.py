@@ -153,6 +153,7 @@ def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
     if not name:
         return []
     stored = _responses(exchange).find(exchange.user, name, "previous_response_id")
+    exchange.connection.state.size += len(stored.items)  # they go on as if the body had them
     found: list[dict[str, Any]] = msgspec.json.decode(stored.items)
     return found
 
@@ -168,7 +169,9 @@ def with_items_of_responses(
     places = {name: f"input[{at}].id" for at, name in reversed(named.items())}
     found = _responses(exchange).find_items(exchange.user, places)
     sizes = {name: len(encode(item)) for name, item in found.items()}
-    if sum(sizes[name] for name in named.values()) > exchange.config.body_bytes:
+    more = sum(sizes[name] for name in named.values())
+    exchange.connection.state.size += more
+    if more > exchange.config.body_bytes:
         text = f"the items that are named have more than {exchange.config.body_bytes} bytes"
         raise Problem(413, text, code="body_too_large")
     return [found[named[at]] if at in named else item for at, item in enumerate(items)]
