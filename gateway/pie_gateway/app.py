@@ -65,14 +65,16 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(backends.run)
-            await tasks.start(batches.run)
-            tasks.start_soon(responses.run)
-            if telemetry is not None:
-                tasks.start_soon(telemetry.run)
-            yield
-            tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as connections:
+            await connections.start(backends.run)
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(batches.run)
+                tasks.start_soon(responses.run)
+                if telemetry is not None:
+                    tasks.start_soon(telemetry.run)
+                yield
+                tasks.cancel_scope.cancel()
+            connections.cancel_scope.cancel()  # at last: instances of batches end over them
 
     app = Starlette(
         routes=[

@@ -349,6 +349,8 @@ def test_a_batch_is_given_up_or_left_by_its_server(server: Server, short_folder:
             client.batches.cancel(given_up.id)
         live: Any = client.completions.create(model="pie-tiny", prompt="x", max_tokens=2)
         assert live.usage.completion_tokens == 2
+    with server.client() as control:
+        assert all(each["program"] != "gateway-chat" for each in control.instances())
     with Gateway(server, short_folder) as gateway:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         left = ended(client, left, "failed")
