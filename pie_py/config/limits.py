@@ -15,7 +15,7 @@ from pie_py.config.section import Section
 class Limits(Section):
     """The limits of one instance. A breach ends it with a named error."""
 
-    memory: PositiveInt = 256 << 20  # bytes of linear memory
+    memory: PositiveInt = 256 << 20  # bytes of linear memory; as many of results not yet taken
     cpu_seconds: PositiveFloat = 60.0  # time on the control thread, all slices together
     wall_seconds: PositiveFloat = 3600.0  # life, from launch
     kv_pages: PositiveInt | None = None  # pages held; the pool by default

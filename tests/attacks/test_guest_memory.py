@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from support.instances import failure
 from support.rig import PROGRAM, Rig
 from support.servers import Server
 
+from pie_control.errors import ApiError
+from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.guest_memory import GuestMemory, correct, too_much
 from pie_control.instances.instance import PAGE_BYTES, Instance, InstanceState
 from pie_py.client.errors import InferletFailed
@@ -135,6 +138,34 @@ def test_all_together_have_no_more_than_there_is() -> None:
     assert too_much([rich, *ann, bob], quotas, 440 * MIB) is None
     rig.registry.check_memory(2000 * MIB)
     assert [i for i in (rich, *ann, bob) if i.ended] == [ann[1]]
+
+
+def test_results_that_are_not_taken_count_as_memory() -> None:
+    """Thousands of distributions of a whole vocabulary, asked for and left."""
+    rig = Rig(ServerConfig(guest_memory=20 * MIB, quota=Quota()))
+    one, other = (rig.launch("ann", memory=8 * MIB) for _ in range(2))
+    row = np.zeros(MIB // 8, np.float32), "x" * (MIB // 2)
+
+    def come(instance: Instance, count: int) -> list[Future]:
+        found = [instance.futures.create(FutureKind.DIST) for _ in range(count)]
+        for future in found:
+            future.resolve(row)
+        return found
+
+    came = come(one, 9)
+    assert [future.error is None for future in came] == [True] * 8 + [False]
+    assert one.memory_bytes == 8 * MIB
+    with pytest.raises(ApiError, match="has not taken have 8 MiB"):
+        one.futures.take(came[8].handle, FutureKind.DIST)
+    assert one.futures.take(came[0].handle, FutureKind.DIST) is row
+    one.futures.cancel(came[1].handle)
+    assert one.memory_bytes == 6 * MIB
+    assert [future.error is None for future in come(other, 5)] == [True] * 4 + [False]
+    correct([one, other], 5 * MIB)
+    assert one.memory_bytes == 6 * MIB, "no page is a guest's"
+    one.futures.close()
+    assert one.memory_bytes == 0
+    assert come(other, 1)[0].error is None
 
 
 def test_who_has_too_much_launches_no_more() -> None:

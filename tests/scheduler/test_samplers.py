@@ -314,13 +314,13 @@ def test_a_step_is_queued_as_a_whole_or_not_at_all() -> None:
         args = (sampler, 3, embed, [pages[0], 1], pages[0], "")
         for field, value in (("queued_commands", queued + 2), ("futures", 1)):
             guest.instance.limits = limits.model_copy(update={field: value})
-            guest.instance.futures._limit = guest.instance.limits.futures
+            guest.instance.futures._limits = guest.instance.limits
             with refused("limit-exceeded"):
                 sample.step(guest.instance, guest.queue, *args)
             assert guest.instance.queued_commands == queued
             assert allocate.kvpage_used(guest.instance, guest.queue, [pages[0], 1]).tolist() == [3]
         guest.instance.limits = limits
-        guest.instance.futures._limit = limits.futures
+        guest.instance.futures._limits = limits
         if whole:
             futures.append(sample.step(guest.instance, guest.queue, *args))
         else:
@@ -411,3 +411,13 @@ def test_a_batch_carries_no_more_values_than_are_soon_copied(
         create_sampler(guest.instance, guest.queue, sent)
     server.drain()
     assert [count for kind, count in batches(server) if kind == SetSampler.kind] == [2, 2, 1]
+
+
+def test_a_distribution_that_is_not_taken_holds_no_other() -> None:
+    server = Server()
+    guest, _, embed = ready_guest(server)
+    asked = [guest.dist(embed, k) for k in (1, 100)]
+    server.drain()
+    for handle in asked:
+        future = guest.instance.futures.get(handle)
+        assert all(part.base is None for part in future.value), "views hold the others' rows"

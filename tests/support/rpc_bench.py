@@ -122,7 +122,9 @@ class Behaviours:
         self._all: dict[str, Instance] = {}
         self.launched = 0
         self.most = config.max_instances
-        self.users = UserTotals(lambda user: Together(MessageBytes(1 << 30), FutureCount(1 << 20)))
+        self.users = UserTotals(
+            lambda user: Together(MessageBytes(1 << 30), FutureCount(1 << 20, 1 << 30))
+        )
         shares.add("instances", self.most, self.users.alive)
         self.message_share = shares.add("bytes of messages", 1 << 30, self.users.messages)
         self.on_forget: list[Callable[[Instance], None]] = []
@@ -155,7 +157,7 @@ class Behaviours:
             args,
             user,
             self._config.limits,
-            FutureTable(self._config.limits.futures, trio.current_time, lambda kind, seconds: None),
+            FutureTable(self._config.limits, trio.current_time, lambda kind, seconds: None),
             time.time_ns,
         )
         self._all[instance.id] = instance

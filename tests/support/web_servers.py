@@ -30,9 +30,7 @@ class Caller:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        self.futures = FutureTable(
-            self.limits.futures, trio.current_time, lambda kind, seconds: None
-        )
+        self.futures = FutureTable(self.limits, trio.current_time, lambda kind, seconds: None)
         self._woken: dict[int, trio.Event] = {}
         self.futures.announce = self._announce
 

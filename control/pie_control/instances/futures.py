@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, TypeVar
 
+import numpy as np
+
 from pie_control.errors import ApiError, Shortage, exceeded
+from pie_py.config.limits import Limits
 
 Key = TypeVar("Key")
 
@@ -51,7 +54,8 @@ class Future:
     """
 
     __slots__ = (
-        *("_table", "error", "handle", "kind", "on_cancel", "on_take", "outside", "ready", "value"),
+        *("_table", "error", "handle", "kind", "on_cancel", "on_take", "outside", "ready", "size"),
+        "value",
     )
 
     def __init__(self, table: FutureTable, handle: int, kind: FutureKind) -> None:
@@ -60,6 +64,7 @@ class Future:
         self.kind = kind
         self.ready = False
         self.value: Any = None
+        self.size = 0  # bytes that count as held until it is taken
         self.error: ApiError | None = None
         self.outside: Outside | None = None  # what it waits for, if that is measured
         self.on_cancel: Callable[[], None] | None = None
@@ -71,13 +76,23 @@ class Future:
         return self.kind if self.outside is None else self.outside.kind
 
     def resolve(self, value: Any = None) -> None:
-        """Gives the future its value and wakes the instance if it waits for it."""
-        if not self.ready:
-            if self.outside is not None:
-                self._table.note(self.outside)
-            self.ready = True
-            self.value = value
-            self._table.announce(self.handle)
+        """Gives the future its value, or an error if there is no room for that, and wakes the
+        instance if it waits for it.
+        """
+        if self.ready:
+            return
+        if self.on_take is None:  # else a mailbox counts it
+            self.size = size_of(value)
+            if self.size and (error := self._table.refusal(self.size)) is not None:
+                self.size = 0
+                self.fail(error)
+                return
+        self._table.hold(self.size)
+        if self.outside is not None:
+            self._table.note(self.outside)
+        self.ready = True
+        self.value = value
+        self._table.announce(self.handle)
 
     def fail(self, error: ApiError) -> None:
         """Gives the future an error, which its taker receives.
@@ -95,13 +110,15 @@ class Future:
 
 
 class FutureCount:
-    """How many futures the instances of one user have open, and may have."""
+    """How many futures several instances have open, how many bytes of values that are not taken,
+    and the most of both.
+    """
 
-    __slots__ = ("most", "open")
+    __slots__ = ("held", "most", "most_bytes", "open")
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.open = 0
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.most, self.most_bytes = most, most_bytes
+        self.open = self.held = 0
 
 
 class FutureTable:
@@ -109,7 +126,7 @@ class FutureTable:
 
     def __init__(
         self,
-        limit: int,
+        limits: Limits,
         clock: Callable[[], float],
         note_wait: Callable[[str, float], None],
         of_user: FutureCount | None = None,
@@ -117,8 +134,9 @@ class FutureTable:
         """Opens nothing yet. `note_wait` gets kind and seconds of each wait outside whose end was
         not known; `of_user` counts the futures of the same user's other instances, too.
         """
-        self._limit = limit
-        self._of_user = of_user or FutureCount(limit)
+        self._limits = limits
+        self._of_user = of_user or FutureCount(limits.futures, limits.memory)
+        self.held = 0  # bytes of values that are not taken
         self._clock = clock
         self._note_wait = note_wait
         self.outside_seconds = 0.0  # of calls of tools
@@ -136,7 +154,7 @@ class FutureTable:
         Raises:
             ApiError: `limit-exceeded` if too many are open, of this instance or of its user.
         """
-        if len(self._open) >= self._limit or self._of_user.open >= self._of_user.most:
+        if len(self._open) >= self._limits.futures or self._of_user.open >= self._of_user.most:
             raise self._full()
         self._of_user.open += 1
         future = self._open[self._next] = Future(self, self._next, kind)
@@ -185,12 +203,34 @@ class FutureTable:
 
     def _full(self) -> ApiError:
         mend = "take or cancel some before opening more"
-        if len(self._open) >= self._limit:
-            return exceeded(f"{self._limit} futures are open; {mend}")
+        if len(self._open) >= self._limits.futures:
+            return exceeded(f"{self._limits.futures} futures are open; {mend}")
         return Shortage(
             f"your instances have {self._of_user.most} futures open, the most that one user may"
             f" have here; {mend}"
         )
+
+    def hold(self, size: int) -> None:
+        """So many bytes of values more are not taken, or fewer."""
+        self.held += size
+        self._of_user.held += size
+
+    def refusal(self, size: int) -> ApiError | None:
+        """The error of a value of so many bytes for which there is no room."""
+        mend = "take or cancel some results before others come"
+        if self.held + size > self._limits.memory:
+            most = self._limits.memory >> 20
+            return exceeded(f"results that it has not taken have {most} MiB, its memory; {mend}")
+        if self._of_user.held + size > self._of_user.most_bytes:
+            most = self._of_user.most_bytes >> 20
+            return Shortage(f"results that your instances have not taken have {most} MiB; {mend}")
+        return None
+
+    def _close(self, future: Future) -> None:
+        del self._open[future.handle]
+        self._of_user.open -= 1
+        self.hold(-future.size)
+        future.size = 0
 
     def open_ones(self) -> Iterable[tuple[int, Future]]:
         """The open futures and their handles."""
@@ -242,8 +282,7 @@ class FutureTable:
         future = self.of_kind(handle, kind)
         if not future.ready:
             raise ApiError("not-ready", f"future {handle} is not ready: wait for it first")
-        del self._open[handle]
-        self._of_user.open -= 1
+        self._close(future)
         future.on_cancel = None
         if future.on_take is not None:
             taken, future.on_take = future.on_take, None
@@ -255,8 +294,7 @@ class FutureTable:
     def cancel(self, handle: int) -> None:
         """Gives a future up. Raises ApiError `invalid-handle`."""
         future = self.get(handle)
-        del self._open[handle]
-        self._of_user.open -= 1
+        self._close(future)
         future.ready = True  # a late answer is dropped
         future.on_take = None
         if future.on_cancel is not None:
@@ -280,6 +318,18 @@ def wait_in(waiters: dict[Key, dict[Future, None]], key: Key, future: Future) ->
 
     waiters.setdefault(key, {})[future] = None
     future.on_cancel = give_up
+
+
+def size_of(value: Any) -> int:
+    """Bytes that a value has in memory, about."""
+    match value:
+        case np.ndarray():
+            return value.nbytes
+        case str() | bytes():
+            return len(value)
+        case tuple() | list():
+            return sum(map(size_of, value))
+    return 0
 
 
 def unheard(handle: int) -> None:

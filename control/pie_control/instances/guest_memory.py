@@ -91,7 +91,8 @@ def correct(instances: Iterable[Instance], process_bytes: int) -> None:
     counted = sum(instance.memory_bytes for instance in instances)
     if counted > process_bytes:
         for instance in instances:
-            instance.pages_made = instance.memory_bytes / PAGE_BYTES * process_bytes / counted
+            size = instance.memory_bytes * process_bytes / counted - instance.futures.held
+            instance.pages_made = max(0.0, size / PAGE_BYTES)
 
 
 def of_users(instances: Iterable[Instance]) -> Counter[str]:

@@ -278,8 +278,9 @@ class Instance:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that its guest has taken, about."""
-        return min(self.limits.memory * MEMORIES, int(self.pages_made * PAGE_BYTES))
+        """Memory that its guest has taken, and what waits for it to be taken, about."""
+        pages = min(self.limits.memory * MEMORIES, int(self.pages_made * PAGE_BYTES))
+        return pages + self.futures.held
 
 
 def argument_bytes(args: list[str]) -> int:

@@ -166,7 +166,7 @@ class Registry:
 
     def _futures(self, user: str, limits: Limits) -> FutureTable:
         of_user = self.users.together(user).futures
-        return FutureTable(limits.futures, self._clock, partial(self._note_wait, user), of_user)
+        return FutureTable(limits, self._clock, partial(self._note_wait, user), of_user)
 
     def new_id(self, program: Program) -> str:
         """An id for an instance of a program, which a durable one has wherever it goes on."""
@@ -209,7 +209,8 @@ class Registry:
 
     def _together(self, user: str) -> Together:
         messages, futures = self.message_share.most(user), self._future_share.most(user)
-        return Together(MessageBytes(messages), FutureCount(futures))
+        memory = self._memory_share.most(user)
+        return Together(MessageBytes(messages), FutureCount(futures, memory))
 
     def add(self, instance: Instance) -> None:
         """An instance is alive from now on."""

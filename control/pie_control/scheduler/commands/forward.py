@@ -154,7 +154,8 @@ class ForwardCommand(Command):
         for i, command in enumerate(commands):
             wanted = command.observation
             if wanted is not None and command.queue.failure is None:
-                wanted.future.resolve((wanted.rows, attention.values[starts[i] : starts[i + 1]]))
+                values = attention.values[starts[i] : starts[i + 1]].copy()
+                wanted.future.resolve((wanted.rows, values))
 
     def fail(self, error: ApiError) -> None:
         """Fails the future of its attention, if there is one, and its queue."""

@@ -164,9 +164,9 @@ class SampleCommand(Command):
                 if command.on_token is not None:
                     command.on_token(tokens[i])
                 command.queue.owner.generated_tokens += 1
-                command.future.resolve(
-                    (tokens[i], logprobs[i], top_tokens[i, :top], top_logprobs[i, :top])
-                )
+                # Copies: one that is not taken is not to hold all that came with it.
+                most_likely = top_tokens[i, :top].copy(), top_logprobs[i, :top].copy()
+                command.future.resolve((tokens[i], logprobs[i], *most_likely))
 
     def refusal(self, text: str) -> ApiError:
         """The error of its mask or of its logits, if they have one."""
@@ -284,7 +284,9 @@ class NextDistCommand(Question):
         tokens = distributions.tokens.view(np.uint32)
         probabilities = distributions.probabilities
         for i, command in enumerate(commands):
-            command.answer((tokens[i, : command.k], probabilities[i, : command.k]))
+            # Copies: one that is not taken is not to hold all that came with it.
+            k = command.k
+            command.answer((tokens[i, :k].copy(), probabilities[i, :k].copy()))
 
 
 @dataclass(slots=True, eq=False)
@@ -309,7 +311,7 @@ class ReadHiddenCommand(Question):
         """Gives every command its own mean."""
         if answer.hidden is not None:
             for command, mean in zip(commands, answer.hidden.means, strict=True):
-                command.answer(mean)
+                command.answer(mean.copy())
 
 
 @dataclass(slots=True, eq=False)
