@@ -81,13 +81,13 @@ class Future:
         """
         if self.ready:
             return
-        if self.on_take is None:  # else a mailbox counts it
-            self.size = size_of(value)
-            if self.size and (error := self._table.refusal(self.size)) is not None:
-                self.size = 0
+        # What a mailbox lends is counted there.
+        if value is not None and self.on_take is None and (size := size_of(value)):
+            if (error := self._table.refusal(size)) is not None:
                 self.fail(error)
                 return
-        self._table.hold(self.size)
+            self.size = size
+            self._table.hold(size)
         if self.outside is not None:
             self._table.note(self.outside)
         self.ready = True
@@ -229,8 +229,8 @@ class FutureTable:
     def _close(self, future: Future) -> None:
         del self._open[future.handle]
         self._of_user.open -= 1
-        self.hold(-future.size)
-        future.size = 0
+        if future.size:
+            self.hold(-future.size)
 
     def open_ones(self) -> Iterable[tuple[int, Future]]:
         """The open futures and their handles."""
