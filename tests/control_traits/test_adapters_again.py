@@ -95,3 +95,24 @@ async def test_one_whose_client_has_left_is_kept_too(tmp_path: Path) -> None:
     loader.on_done(AdapterDone("m", 0, None))
     assert service.adapters.names() == ["x"]
     assert [entry["name"] for entry in folder.all()] == ["x"]
+
+
+async def test_one_that_is_given_up_while_it_loads_is_unloaded_after(tmp_path: Path) -> None:
+    folder = SettingsFolder(tmp_path, "model", "name", "folder", user="", version="")
+    service: Any = SimpleNamespace(adapters=Adapters("m", []), description=TAKES)
+    service.adapter_share = SimpleNamespace(check=lambda user, count, free: None)
+    models: Any = SimpleNamespace(service=lambda model: service)
+    loader = AdapterLoader(models, lambda message: None, folder)
+    freed: list[int] = []
+    service.adapters.on_free = freed.append
+    async with trio.open_nursery() as nursery:
+        for user in ("ann", "bob"):
+            nursery.start_soon(loader.load, "m", "x", "/x", user, "1")
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    loader.unload_version("bob", "x", "1")
+    loader.unload_version("ann", "x", "former")
+    for slot in range(2):
+        loader.on_done(AdapterDone("m", slot, None))
+    assert (service.adapters.names("ann"), service.adapters.names("bob"), freed) == (["x"], [], [1])
+    assert [entry["user"] for entry in folder.all()] == ["ann"]

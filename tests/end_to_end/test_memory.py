@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,6 +21,7 @@ from transformers import AutoModelForCausalLM
 
 from pie_py.cli.models import adapters as adapters_command
 from pie_py.cli.programs import upload as upload_command
+from pie_py.client import Client as AsyncClient
 from pie_py.client import ClientError, RpcError
 from pie_py.client.sync import Client
 
@@ -200,9 +202,21 @@ def test_users_upload_their_own_and_replace_them_in_use(
         other.upload_adapter("own", adapters["c"], for_session=True)
         assert generated() == expected
     until(lambda: {"model": "test", "name": "own"} not in client.adapters())
-    left = quota()
-    assert left["test: adapters"] == 0
-    assert left["bytes of programs"] == before["bytes of programs"]
+
+    server.worker.suspend()
+    anyio.run(_leave_while_it_loads, server.endpoint, adapters["c"])
+    server.worker.resume()
+    client.upload_adapter("next", adapters["a"])  # after the other
+    assert "own" not in [each["name"] for each in client.adapters()]
+    client.unload_adapter("next")
+    until(lambda: quota()["test: adapters"] == 0)
+    assert quota()["bytes of programs"] == before["bytes of programs"]
+
+
+async def _leave_while_it_loads(endpoint: str, folder: Path) -> None:
+    async with AsyncClient(endpoint) as client:
+        with anyio.move_on_after(1):
+            await client.upload_adapter("own", folder, for_session=True)
 
 
 def _spoiled(folder: Path, to: Path, name: str, **config: Any) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import Any
 
 import httpx2
@@ -331,3 +332,18 @@ def test_fewer_tokens_than_a_form_forces_are_refused_with_their_number(
     assert ask(client, max_tokens=least, **fields).choices[0].text.startswith("Argon is a city")
     with pytest.raises(openai.BadRequestError, match="at least"):
         ask(client, max_tokens=least - 1, **fields)
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_the_tokens_of_prompts_are_streamed_once(client: openai.OpenAI, echo: bool) -> None:
+    asked: dict[str, Any] = {"model": "pie-tiny", "prompt": ["One", "Two"], "max_tokens": 4, "n": 2}
+    extra = {"return_token_ids": True, "ignore_eos": True}
+    whole = client.completions.create(**asked, echo=echo, extra_body=extra)
+    parts = client.completions.create(**asked, echo=echo, extra_body=extra, stream=True)
+    found = defaultdict[int, list[Any]](list)
+    for part in parts:
+        found[part.choices[0].index].append(part.choices[0].model_extra.get("prompt_token_ids"))
+    for choice in whole.choices:
+        first, *others = found[choice.index]
+        assert first == choice.prompt_token_ids
+        assert not any(others)

@@ -39,6 +39,7 @@ class _Loading:
     key: Key
     kept: _Kept
     adapters: Adapters
+    is_wanted: bool = True
     done: trio.Event = field(default_factory=trio.Event)
     error: ApiError | None = None
 
@@ -134,7 +135,12 @@ class AdapterLoader(Service):
         log.info("adapter unloaded", model=model, name=name, user=user)
 
     def unload_version(self, user: str, name: str, version: str) -> None:
-        """Unloads what a user has uploaded under a name, if it has this hash, of all models."""
+        """Unloads what a user has uploaded under a name, if it has this hash, of all models; what
+        is being loaded once it is.
+        """
+        for loading in self._loading.values():
+            if loading.key == (user, name) and loading.kept.version == version:
+                loading.is_wanted = False
         for model, of_model in list(self._kept.items()):
             kept = of_model.get((user, name))
             if kept is not None and kept.version == version:
@@ -165,6 +171,8 @@ class AdapterLoader(Service):
                 self._keep(answer.model, key, kept)
             except ApiError as error:
                 loading.error = error
+            if not loading.is_wanted:
+                self.unload_version(*key, kept.version)
         else:
             loading.adapters.give_up(key)
             loading.error = invalid(answer.error)

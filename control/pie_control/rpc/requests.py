@@ -73,7 +73,8 @@ class Requests:
         parts.registry.on_forget.append(sessions.forget_instance)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
-        self._of_session: dict[Session, dict[str, Program]] = {}  # adapters that go with it
+        # Adapters that go with it, by name and hash.
+        self._of_session: dict[Session, dict[tuple[str, str], Program]] = {}
         self._started = parts.clock()
         self._clock_ns = parts.clocks.monotonic_ns
         self._epoch_ns = parts.clocks.date_ns() - self._clock_ns()  # the date at which that was 0
@@ -220,22 +221,27 @@ class Requests:
         file = next((each for each in of_name if each.hash == asked.hash), None)
         if file is None:
             raise ApiError("not-found", f"you have uploaded no {kind} {quoted(asked.name)} so")
+        own, key = self._of_session.setdefault(session, {}), (file.name, file.hash)
+        is_new = asked.session and key not in own
+        if is_new:  # before it is loaded: that goes on if its client leaves
+            own[key] = file
         try:
             if asked.model:
                 await self._parts.adapters.load(
                     asked.model, asked.name, file.path, user, file.hash, stays=not asked.session
                 )
         except ApiError as error:
+            if is_new:
+                del own[key]
             if error.code != "busy" and file.hash not in self._parts.adapters.versions:
                 programs.remove([file])
             raise
         for each in of_name:
             if each.hash != file.hash:
                 self._forget_adapter(user, each.name, each.hash)  # also of another model
-        own = self._of_session.setdefault(session, {})
-        own.pop(asked.name, None)
-        if asked.session:
-            own[asked.name] = file
+                own.pop((each.name, each.hash), None)
+        if not asked.session:
+            own.pop(key, None)
 
     def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
         user, name = session.user, asked.name

@@ -183,33 +183,44 @@ class _Answer:
         async for each in self._events():
             if isinstance(each, PromptRead):
                 continue
-            if each.choice not in lengths and self._asked.echo:
-                echo = self._echo(each.choice // self.jobs[0].choices)
-                lengths[each.choice] = len(echo)
-                first = CompletionChoice(each.choice, echo)
-                if self._asked.logprobs is not None:
-                    first.logprobs = self._echoed_logprobs(each.choice // self.jobs[0].choices)
-                yield event(self._answer([first]))
-            part = self._answer([self._part(each, lengths)])
-            if told.continuous_usage_stats:
-                part.usage = self._usage()
-            yield event(part)
+            parts = []
+            if is_first := each.choice not in lengths:
+                lengths[each.choice] = 0
+                if self._asked.echo:
+                    parts.append(self._echoed(each.choice, lengths))
+            parts.append(self._part(each, lengths))
+            if is_first and self._asked.return_token_ids:
+                parts[0].prompt_token_ids = self._read[self._number(each.choice)].ids
+            for part in parts:
+                answer = self._answer([part])
+                if told.continuous_usage_stats:
+                    answer.usage = self._usage()
+                yield event(answer)
         if told.include_usage:
             last = self._answer([])
             last.usage = self._usage()
             yield event(last)
         yield DONE
 
+    def _number(self, choice: int) -> int:
+        """Of the prompt of a choice."""
+        return choice // self.jobs[0].choices
+
+    def _echoed(self, choice: int, lengths: dict[int, int]) -> CompletionChoice:
+        number = self._number(choice)
+        part = CompletionChoice(choice, self._echo(number))
+        if self._asked.logprobs is not None:
+            part.logprobs = self._echoed_logprobs(number)
+        lengths[choice] = len(part.text)
+        return part
+
     def _part(self, each: Piece | End, lengths: dict[int, int]) -> CompletionChoice:
         if isinstance(each, End):
             return CompletionChoice(each.choice, "", each.reason, stop_reason=each.stop)
-        so_far = lengths.get(each.choice, 0)
+        so_far = lengths[each.choice]
         part = CompletionChoice(each.choice, each.text, logprobs=self._logprobs(each, so_far))
         if self._asked.return_token_ids:
             part.token_ids = each.ids
-            if not so_far:
-                number = each.choice // self.jobs[0].choices
-                part.prompt_token_ids = self._read[number].ids
         lengths[each.choice] = so_far + len(each.text)
         return part
 
