@@ -39,7 +39,7 @@ async fn main() -> &'static str {
 @pytest.fixture
 def crate(tmp_path: Path, toolchain: None) -> Path:
     """A user's crate, outside of the repository."""
-    folder = tmp_path / "my crate é"
+    folder = tmp_path / "my crate é\u2028"  # an end of line to Python, not to Cargo
     (folder / "src").mkdir(parents=True)
     (folder / "Cargo.toml").write_text(MANIFEST + QUICK)
     (folder / "src" / "lib.rs").write_text(PROGRAM)
