@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,21 @@ def test_the_folder_that_is_made_is_kept_as_long_as_it_is_used(tmp_path: Path) -
     assert gguf_folder(file) == made
     assert (made / "tokenizer.json").stat().st_ino == at
     assert not past.exists()
+
+
+def test_what_a_process_leaves_that_is_killed_goes_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_gguf(make_family(tmp_path / "model", "llama"), "llama")
+    if not (child := os.fork()):
+        monkeypatch.setattr(os, "rename", lambda *places: os.kill(os.getpid(), signal.SIGKILL))
+        gguf_folder(file)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    made = gguf_folder(file)
+    [left] = set(made.parent.iterdir()) - {made}
+    os.utime(left, (0, 0))
+    assert gguf_folder(file) == made
+    assert list(made.parent.iterdir()) == [made]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "sums"])

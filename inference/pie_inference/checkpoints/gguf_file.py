@@ -64,7 +64,8 @@ def gguf_folder(file: Path) -> Path:
         projector = projector_of(Facts(opened), beside)
         files = gguf_files(opened, projector)
         cached.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cached.parent) as made:
+        # Named so that one that is left goes like the others.
+        with tempfile.TemporaryDirectory(dir=cached.parent, prefix="made-") as made:
             folder = Path(made) / name
             folder.mkdir(mode=0o700)
             for each, content in files.items():

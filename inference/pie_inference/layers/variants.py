@@ -98,7 +98,8 @@ def compile_library(compiler: str, flags: Sequence[str], source: Path, target: P
     compiler cannot be run, or the library cannot be written, and `subprocess.SubprocessError` if it
     fails, with what it says, or takes too long.
     """
-    with TemporaryDirectory(dir=target.parent) as made:
+    # Named so that one that is left goes like the others.
+    with TemporaryDirectory(dir=target.parent, suffix=target.suffix) as made:
         # Compiled for OpenMP and not linked to one: PyTorch's is used.
         _run(compiler, *flags, "-c", str(source), "-o", f"{made}/kernel.o")
         later = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
