@@ -163,7 +163,11 @@ def test_results_that_are_not_taken_count_as_memory() -> None:
     assert [future.error is None for future in come(other, 5)] == [True] * 4 + [False]
     correct([one, other], 5 * MIB)
     assert one.memory_bytes == 6 * MIB, "no page is a guest's"
+    rig.registry.check_memory(2000 * MIB)
+    with pytest.raises(ApiError, match="taken 10 MiB of memory"):
+        rig.launch("ann")
     one.futures.close()
+    rig.launch("ann")
     assert one.memory_bytes == 0
     assert come(other, 1)[0].error is None
 

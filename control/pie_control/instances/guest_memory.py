@@ -88,11 +88,10 @@ class GuestMemory:
 def correct(instances: Iterable[Instance], process_bytes: int) -> None:
     """Takes away what cannot be guests': all have no more than the process has."""
     instances = list(instances)
-    counted = sum(instance.memory_bytes for instance in instances)
+    counted = sum(instance.guest_bytes for instance in instances)
     if counted > process_bytes:
         for instance in instances:
-            size = instance.memory_bytes * process_bytes / counted - instance.futures.held
-            instance.pages_made = max(0.0, size / PAGE_BYTES)
+            instance.pages_made = instance.guest_bytes / PAGE_BYTES * process_bytes / counted
 
 
 def of_users(instances: Iterable[Instance]) -> Counter[str]:

@@ -277,10 +277,14 @@ class Instance:
         return 0 if self.ended is None else self.ended.cpu_ns
 
     @property
+    def guest_bytes(self) -> int:
+        """Memory that its guest has taken, about."""
+        return min(self.limits.memory * MEMORIES, int(self.pages_made * PAGE_BYTES))
+
+    @property
     def memory_bytes(self) -> int:
-        """Memory that its guest has taken, and what waits for it to be taken, about."""
-        pages = min(self.limits.memory * MEMORIES, int(self.pages_made * PAGE_BYTES))
-        return pages + self.futures.held
+        """That, and results that it has not taken."""
+        return self.guest_bytes + self.futures.held
 
 
 def argument_bytes(args: list[str]) -> int:

@@ -175,8 +175,8 @@ class Registry:
     def _check_memory(self, user: str) -> None:
         """Starts none for a user with too much memory already."""
         most = self._memory_share.most(user)
-        self._cleanup.free_until(lambda: self.users.memory[user] < most, user)
-        held = self.users.memory[user]
+        self._cleanup.free_until(lambda: self.users.memory_of(user) < most, user)
+        held = self.users.memory_of(user)
         if held >= most:
             raise Shortage(
                 f"your instances have taken {held >> 20} MiB of memory, and one user may have"
@@ -202,7 +202,9 @@ class Registry:
                 f" most of your instances, which together have more than {most >> 20} MiB"
                 f" (quota.memory, guest_memory){LATER}",
             )
-        self.users.memory = of_users(self._holding())
+        self.users.memory.clear()
+        for instance in self._holding():
+            self.users.memory[instance.user] += instance.guest_bytes
 
     def _too_much(self) -> tuple[Instance, int] | None:
         return too_much(self._holding(), self._quotas, self.guest_memory)

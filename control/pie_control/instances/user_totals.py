@@ -31,7 +31,7 @@ class UserTotals:
         self._alive: Counter[str] = Counter()
         self.asleep: Counter[str] = Counter()  # instances
         self._together: dict[str, Together] = {}
-        self.memory: Counter[str] = Counter()  # bytes, when it was last looked at
+        self.memory: Counter[str] = Counter()  # bytes of guests, when it was last looked at
 
     def together(self, user: str) -> Together:
         """The counters of a user's instances."""
@@ -46,7 +46,7 @@ class UserTotals:
     def remove(self, instance: Instance) -> None:
         """An instance is alive no more."""
         user = instance.user
-        self.memory[user] = max(0, self.memory[user] - instance.memory_bytes)
+        self.memory[user] = max(0, self.memory[user] - instance.guest_bytes)
         self._alive[user] -= 1
         if not self._alive[user]:
             del self._alive[user], self.memory[user]
@@ -65,6 +65,11 @@ class UserTotals:
     def alive(self, user: str) -> int:
         """Instances."""
         return self._alive[user]
+
+    def memory_of(self, user: str) -> int:
+        """Bytes of guests, and of results that they have not taken."""
+        held = self._together[user].futures.held if user in self._together else 0
+        return self.memory[user] + held
 
     def messages(self, user: str) -> int:
         """Bytes that wait in mailboxes."""
