@@ -296,7 +296,10 @@ async def _chunks(response: httpcore2.Response) -> AsyncGenerator[bytes, None]:
 def _header(response: httpcore2.Response, name: bytes) -> str | None:
     for key, value in response.headers:
         if key.lower() == name:
-            return value.decode("latin-1")
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return value.decode("latin-1")
     return None
 
 
