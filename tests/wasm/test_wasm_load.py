@@ -46,6 +46,7 @@ def fussy(engine: Engine) -> Engine:
     [
         (b"", "not a WebAssembly file: it is empty"),
         (b"import inferlet\n", "text that starts with 'import inferlet'.* ends in .py"),
+        (("#: " + "ü" * 40).encode(), "text that starts with '#: üü.* ends in .py"),
         (b"(component)", "WebAssembly text; send the binary form"),
         (b"\x7fELF\xff\x01", "starts with the bytes 7f 45 4c 46 ff 01"),
         (bytes(wat2wasm("(module)")), "core WebAssembly module, not a component.*pie-py build"),

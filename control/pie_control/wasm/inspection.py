@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Mapping
 from mmap import mmap
@@ -105,7 +106,7 @@ def _describe(head: bytes) -> str:
     if head.lstrip()[:1] == b"(":
         return "it looks like WebAssembly text; send the binary form (`wasm-tools parse`)"
     try:
-        text = head.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)  # it may end within a character
     except UnicodeDecodeError:
         return f"it starts with the bytes {head[:8].hex(' ')}"
     return (
