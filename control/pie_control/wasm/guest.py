@@ -17,7 +17,7 @@ from pie_control.wasm.linker import Gate, HostCalls, Linker, turn
 from pie_control.wasm.symbols import VALUE_SIZE
 from pie_control.wasm.trap import GuestTrap, explain
 from pie_control.wasm.types import STRING_LIST
-from pie_control.wasm.values import free, read_outcome, writer
+from pie_control.wasm.values import read_outcome, writer
 
 _write_strings = writer(STRING_LIST)
 
@@ -137,8 +137,8 @@ class _Fiber:
         """Frees everything, the suspended stack first, memory soon."""
         self._drop_future()
         self.take_error()
-        free(ctypes.addressof(self._args))
-        free(ctypes.addressof(self._results))
+        symbols.val_delete(ctypes.addressof(self._args))
+        symbols.val_delete(ctypes.addressof(self._results))
         self.linker.engine.stores.discard(self.store)
         self.linker.engine.reaper.bury(self.store, (self.linker, self.component))
 
