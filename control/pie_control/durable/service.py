@@ -41,7 +41,7 @@ from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
 from pie_control.timers import Timers
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm.linker import SUSPENDED, HostFunction
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import DurableConfig
