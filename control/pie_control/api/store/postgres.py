@@ -89,7 +89,7 @@ _SCHEMA_OF_JOURNALS = (
         PRIMARY KEY (instance, place)
     )""",
     """CREATE TABLE done (  -- calls that have changed the store
-        instance TEXT NOT NULL REFERENCES journals ON DELETE CASCADE,
+        instance TEXT NOT NULL,  -- its journal is a server's own, or here
         call BIGINT NOT NULL,
         PRIMARY KEY (instance, call)
     )""",
