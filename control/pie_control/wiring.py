@@ -225,6 +225,7 @@ class Wiring:
             clocks.date_ns,
             self.http.is_busy,
             self.messaging,
+            self.store.forget,
         )
         self._join_instances()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.postgres import Postgres
-from support.servers import NO_MODEL, Server
+from support.servers import NO_MODEL, Server, until
 
 WRITES = b"""\
 from inferlet import store
@@ -36,3 +37,16 @@ def test_one_server_may_have_its_store_in_a_database(folder: Path, postgres: Pos
         program = client.upload(WRITES, "writes")
         assert client.launch(program).result() == "2"
         assert client.launch(program, durable=True).result() == "2"
+
+
+def test_what_is_noted_of_calls_goes_with_the_journal(folder: Path) -> None:
+    """A row of each change of the store: no one's quota counts them."""
+    with Server(folder, **NO_MODEL) as server, server.client() as client:
+        program = client.upload(WRITES, "writes")
+        assert client.launch(program, ["--count", "40"], durable=True).result() == "39"
+    with (
+        sqlite3.connect(folder / "data/store.sqlite3") as sql,
+        Server(folder, durable={"keep_seconds": 0.01}, **NO_MODEL),
+    ):
+        until(lambda: sql.execute("SELECT count(*) FROM done").fetchone() == (0,))
+    assert not list((folder / "data/journals").glob("*.journal"))
