@@ -23,8 +23,8 @@ from pie_control.rpc.server import RpcServer
 from pie_control.scheduler.link import WorkerLink
 from pie_control.scheduler.worker_process import WorkerProcess
 from pie_control.tasks import disk_may_refuse
-from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
-from pie_control.wasm.engine import TABLE_ELEMENTS, room_for
+from pie_control.wasm.engine import TABLE_ELEMENTS, Engine, EngineConfig, GuestLimits, room_for
+from pie_control.wasm.linker import Linker
 from pie_control.wiring import Wiring
 from pie_py.config.child import report
 from pie_py.config.endpoint import parse_endpoint

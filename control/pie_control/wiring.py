@@ -72,7 +72,7 @@ from pie_control.scheduler.link import Answers, Order, Worker
 from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
-from pie_control.wasm import HostFunction
+from pie_control.wasm.linker import HostFunction
 from pie_py.config.kept_files import (
     FILES_FOLDER,
     RESPONSES_FILE,
@@ -225,6 +225,7 @@ class Wiring:
             clocks.date_ns,
             self.http.is_busy,
             self.messaging,
+            self.store.forget,
         )
         self._join_instances()
 

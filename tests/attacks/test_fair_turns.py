@@ -23,7 +23,7 @@ from pie_control.instances.launcher import Launcher
 from pie_control.instances.turns import Executor
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.wasm import Status
+from pie_control.wasm.guest import Status
 
 CREDIT = 5.0
 COSTS = st.integers(1, 40)

@@ -35,7 +35,7 @@ from pie_control.programs.store import ProgramStore
 from pie_control.rpc.program_requests import MAX_UPLOADS, USER_UPLOADS, ProgramRequests
 from pie_control.rpc.session import Session
 from pie_control.shares import Shares
-from pie_control.wasm import Engine, EngineConfig
+from pie_control.wasm.engine import Engine, EngineConfig
 from pie_py.client.errors import InferletFailed
 from pie_py.config.keys import KeyStore
 from pie_py.config.limits import Quota, Quotas

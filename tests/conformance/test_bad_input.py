@@ -20,7 +20,7 @@ from conformance.wit_strategies import calls, drawn
 from support.rig import host_functions
 from support.wat_guests import CORE, OK, flat, guest
 
-from pie_control.wasm import HostFunction
+from pie_control.wasm.linker import HostFunction
 from pie_control.wasm.types import Array, Bytes, List, String
 from pie_py.build.wit import parse
 from pie_py.client.errors import InferletFailed

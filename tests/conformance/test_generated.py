@@ -15,7 +15,7 @@ from codegen import OUTPUTS, REPOSITORY, comments, config_file, ensure, pages
 from codegen.comments import spell
 from codegen.source import GenerateError
 from pie_control.api.binder import Signature, UnknownTypeError, read_signatures
-from pie_control.wasm import STRING, U32
+from pie_control.wasm.types import STRING, U32
 from pie_py.build import wit
 
 BEFORE = "    /// The bytes of every token"  # within the interface `tokenize`

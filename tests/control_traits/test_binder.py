@@ -10,7 +10,7 @@ import pytest
 from support.rig import host_functions
 
 from pie_control.api.binder import SIGNATURES, BindingError, implement
-from pie_control.wasm import U32, U32_ARRAY, U32_LIST
+from pie_control.wasm.types import U32, U32_ARRAY, U32_LIST
 from pie_py.wire.plan import DETAILS
 
 HERE = sys.modules[__name__]

@@ -21,7 +21,7 @@ from pie_control.instances.ledger import MOST_ROWS, OTHER, Ledger
 from pie_control.rpc.session import ItemStream, Session
 from pie_control.tasks import take_off
 from pie_control.timers import Timers
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.config.limits import Budget
 from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 

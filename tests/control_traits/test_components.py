@@ -18,7 +18,9 @@ from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs.components import Components
 from pie_control.programs.optimizing import is_optimized
 from pie_control.programs.store import Program
-from pie_control.wasm import Component, Engine, EngineConfig, Guest, GuestLimits, Linker, Status
+from pie_control.wasm.engine import Component, Engine, EngineConfig, GuestLimits
+from pie_control.wasm.guest import Guest, Status
+from pie_control.wasm.linker import Linker
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import ConfinedConfig
 

@@ -39,7 +39,7 @@ from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.models.tokenizer import TextCodec
 from pie_control.scheduler.commands.sample import TokenMask
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.config.limits import Limits
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription

@@ -193,6 +193,17 @@ async def test_the_url_of_an_answer_is_where_redirects_led_to() -> None:
                 b.client.response_url(b.caller, body)  # type: ignore[arg-type]
 
 
+async def test_a_place_in_plain_utf8_is_what_it_says() -> None:
+    """As browsers read it: some servers write paths as they are."""
+    async with browser() as b:
+        end = await b.web()
+        answer = f"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: {end.url}/café\r\n\r\n"
+        hop = await b.web(always(answer.encode()))
+        assert (await b.fetch(hop.url)).body == b"GET /caf%C3%A9 "
+        old = await b.web(always(answer.encode("latin-1")))
+        assert (await b.fetch(old.url)).body == b"GET /caf%C3%A9 "
+
+
 async def test_headers_stay_within_one_origin() -> None:
     async def turn(stream: trio.SocketStream, asked: Asked) -> None:
         if asked.target == "/end":

@@ -6,11 +6,14 @@ import json
 import os
 import re
 import signal
+import ssl
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import pytest
 import trio
 from support.mcp_servers import SERVER, Tools, children, http_server, running, start_http, tools
@@ -188,6 +191,22 @@ async def test_servers_that_cannot_start() -> None:
             assert (await t.failure("x", server=name)).code == "remote-failed"
         errors = [await t.failure("x", server="absent") for _ in range(4)]
         assert re.search("keeps failing .*/no/such/command", errors[-1].message)
+
+
+async def test_certificates_are_read_beside_the_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tens of milliseconds, at each connection: no token of anyone waits for it."""
+    threads: list[threading.Thread] = []
+    read = httpcore2.default_ssl_context
+
+    def noted() -> ssl.SSLContext:
+        threads.append(threading.current_thread())
+        return read()
+
+    monkeypatch.setattr(httpcore2, "default_ssl_context", noted)
+    async with tools(closed={"url": "http://127.0.0.1:1/mcp"}) as t:
+        assert (await t.failure("x", server="closed")).code == "remote-failed"
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 GARBLED = """

@@ -11,7 +11,7 @@ from support.rig import offload
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.config.scheduling import InterceptionConfig
 
 PAGE = 8

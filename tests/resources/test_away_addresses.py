@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 
 from pie_control.errors import ApiError
-from pie_control.resources.addresses import EMPTY, Addresses, entries_of, host_pages_of, is_on_host
+from pie_control.resources.addresses import (
+    EMPTY,
+    Addresses,
+    addresses_of,
+    entries_of,
+    host_pages_of,
+    is_on_host,
+)
 from pie_control.resources.pools import HostMemory, HostPages
 
 STEPS = st.lists(
@@ -49,7 +56,7 @@ def test_addresses_that_are_away(steps: list[tuple[str, int, int]]) -> None:
                 assert host_pages_of(new).tolist() == hosts.tolist()
                 new[0] = EMPTY
                 assert not is_on_host(new)[0]
-            addresses.replace(spans, new)
+            addresses.set_entries(addresses_of(spans), new)
             live.update(zip(range(at, at + count), new.tolist(), strict=True))
         assert addresses.live == len(live)
         assert addresses.away == sum(entry < 0 for entry in live.values())

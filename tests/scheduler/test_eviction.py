@@ -29,7 +29,7 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_control.wasm import Status
+from pie_control.wasm.guest import Status
 from pie_py.config.limits import Quota
 from pie_py.config.scheduling import InterceptionConfig
 

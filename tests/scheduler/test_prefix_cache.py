@@ -27,7 +27,7 @@ from pie_control.resources.pools import PagePool
 from pie_control.scheduler import backlog, forming
 from pie_control.scheduler.backlog import KINDS
 from pie_control.scheduler.commands.command import Command, Touched
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig
 from pie_py.wire.plan import CopyKv
 

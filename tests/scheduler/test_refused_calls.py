@@ -20,7 +20,7 @@ from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, forward
 from pie_control.errors import ApiError
-from pie_control.wasm import HostFunction
+from pie_control.wasm.linker import HostFunction
 from pie_control.wasm.types import Array
 
 OF_MODELS = (

@@ -17,7 +17,7 @@ from pie_control.api import allocate, prefix
 from pie_control.api import run as calls
 from pie_control.api.binder import queue_of, run_of
 from pie_control.scheduler.commands.run import LEAD
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.wire.plan import Forward
 from pie_py.wire.steps import count_steps
 

@@ -11,8 +11,7 @@ from support.scheduler_fixtures import MODEL, Guest, Server, u32
 
 from pie_control.errors import ApiError
 from pie_control.models.served import CONTROL_TRAITS
-from pie_control.wasm import BOOL, STRING, U8_LIST, U32, U32_ARRAY, Enum
-from pie_control.wasm.types import Scalar
+from pie_control.wasm.types import BOOL, STRING, U8_LIST, U32, U32_ARRAY, Enum, Scalar
 from pie_py.build.wit import parse
 from pie_py.wire.plan import ImageMeasured
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from support.checkpoints import make_llama
 
 from pie_control.scheduler.link import WorkerFailed, WorkerLink
@@ -91,6 +93,30 @@ async def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Pa
                 link.send(Plan(99, "llama"))
                 await trio.lowlevel.checkpoint()
         assert link.in_flight == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_worker_for_which_there_is_no_room_is_started_once_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder for temporary files is full, or gone: the server waits, and does not end."""
+    model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
+    link = WorkerLink(ServerConfig(models=(model,), worker_module="benchmarks.instant_worker"))
+    lost, back = trio.Event(), trio.Event()
+    link.on_lost = lambda reason: lost.set()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        link.on_hello = lambda hello: back.set()
+        monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+        assert link.pid is not None
+        os.kill(link.pid, signal.SIGKILL)
+        with trio.fail_after(SECONDS):
+            await lost.wait()
+            with capture_logs() as told:
+                while not any("cannot be started" in each["reason"] for each in told):
+                    await trio.sleep(0.01)
+            monkeypatch.undo()
+            await back.wait()
         nursery.cancel_scope.cancel()
 
 

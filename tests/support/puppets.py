@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from pie_control.errors import ApiError
-from pie_control.wasm import SUSPENDED, Status
+from pie_control.wasm.guest import Status
+from pie_control.wasm.linker import SUSPENDED
 
 PuppetProgram = Generator[None, Any, str]
 

@@ -20,7 +20,8 @@ from pie_control.instances.instance import Instance, InstanceState
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.scheduler.link import Worker
-from pie_control.wasm import Guest, HostFunction
+from pie_control.wasm.guest import Guest
+from pie_control.wasm.linker import HostFunction
 from pie_control.wiring import Wiring
 from pie_py.config.limits import Limits, Quota
 from pie_py.config.server import ServerConfig

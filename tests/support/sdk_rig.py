@@ -28,8 +28,8 @@ from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests, Instantiation, WarmInstances
 from pie_control.programs.store import Program, ProgramKind
 from pie_control.server import make_engine
-from pie_control.wasm import GuestLimits, Linker
-from pie_control.wasm.engine import TABLE_ELEMENTS
+from pie_control.wasm.engine import TABLE_ELEMENTS, GuestLimits
+from pie_control.wasm.linker import Linker
 from pie_py.config.limits import Limits, Quota
 from pie_py.config.scheduling import InterceptionConfig
 from pie_py.config.server import ServerConfig

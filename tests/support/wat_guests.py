@@ -6,26 +6,27 @@ from collections.abc import Sequence
 
 from wasmtime import wat2wasm
 
-from pie_control.wasm import (
+from pie_control.wasm.engine import GuestLimits
+from pie_control.wasm.guest import Guest, Status
+from pie_control.wasm.linker import SUSPENDED, HostFunction
+from pie_control.wasm.types import (
     BOOL,
     F32,
     F64,
     S32,
     STRING,
-    SUSPENDED,
+    U8,
     U32,
     U64,
     Array,
+    Bytes,
     Enum,
-    Guest,
-    GuestLimits,
-    HostFunction,
     List,
-    Status,
+    Scalar,
+    String,
     Tuple,
     Type,
 )
-from pie_control.wasm.types import U8, Bytes, Scalar, String
 
 CORE: dict[Type, str] = {F32: "f32", F64: "f64", U64: "i64"}
 SIZE = {BOOL: 1, U8: 1, S32: 4, U32: 4, F32: 4, U64: 8, F64: 8}

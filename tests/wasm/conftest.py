@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from support.wat_guests import LIMITS, guest
 
-from pie_control.wasm import Engine, EngineConfig, Guest, GuestLimits, HostFunction, Linker
+from pie_control.wasm.engine import Engine, EngineConfig, GuestLimits
+from pie_control.wasm.guest import Guest
+from pie_control.wasm.linker import HostFunction, Linker
 
 
 @pytest.fixture(scope="session")

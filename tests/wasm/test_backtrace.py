@@ -8,17 +8,10 @@ import pytest
 from support.rust_components import use_toolchain
 
 from pie_control.api.binder import SIGNATURES
-from pie_control.wasm import (
-    Engine,
-    EngineConfig,
-    Guest,
-    GuestLimits,
-    GuestTrap,
-    HostFunction,
-    Linker,
-    Status,
-)
-from pie_control.wasm.trap import read_frames, shown
+from pie_control.wasm.engine import Engine, EngineConfig, GuestLimits
+from pie_control.wasm.guest import Guest, Status
+from pie_control.wasm.linker import HostFunction, Linker
+from pie_control.wasm.trap import GuestTrap, read_frames, shown
 from pie_py.build.rust import build_crate
 
 WITHOUT = """\

@@ -7,7 +7,10 @@ import time
 from support.wat_guests import LIMITS, finish, guest, host
 
 from pie_control.programs.guests import Instantiation
-from pie_control.wasm import STRING, Engine, Guest, Linker
+from pie_control.wasm.engine import Engine
+from pie_control.wasm.guest import Guest
+from pie_control.wasm.linker import Linker
+from pie_control.wasm.types import STRING
 
 WORK = "(call $work (i32.const 1024)) (i32.const 1024)"
 

@@ -12,8 +12,10 @@ import weakref
 import pytest
 from support.wat_guests import HOLD, LIMITS, WAITS, guest, wait
 
-from pie_control.wasm import Component, Engine, EngineConfig, Guest, Linker, symbols
-from pie_control.wasm.engine import Reaper
+from pie_control.wasm import symbols
+from pie_control.wasm.engine import Component, Engine, EngineConfig, Reaper
+from pie_control.wasm.guest import Guest
+from pie_control.wasm.linker import Linker
 
 
 def _waiting(linker: Linker, component: Component) -> Guest:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import pytest
 from support.wat_guests import LIMITS, guest
 
-from pie_control.wasm import Engine, EngineConfig, Guest, Linker, Status
+from pie_control.wasm.engine import Engine, EngineConfig
+from pie_control.wasm.guest import Guest, Status
+from pie_control.wasm.linker import Linker
 
 FOREVER = "(loop $l (br $l)) unreachable"
 

@@ -17,23 +17,11 @@ from pie_control.api import session
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.turns import Executor
-from pie_control.wasm import (
-    MAX_LIST_ITEMS,
-    STRING,
-    STRING_LIST,
-    SUSPENDED,
-    U8_LIST,
-    U32,
-    U32_LIST,
-    Engine,
-    EngineConfig,
-    Guest,
-    GuestLimits,
-    GuestTrap,
-    Linker,
-    Status,
-    Type,
-)
+from pie_control.wasm.engine import Engine, EngineConfig, GuestLimits
+from pie_control.wasm.guest import Guest, Status
+from pie_control.wasm.linker import SUSPENDED, Linker
+from pie_control.wasm.trap import MAX_LIST_ITEMS, GuestTrap
+from pie_control.wasm.types import STRING, STRING_LIST, U8_LIST, U32, U32_LIST, Type
 from pie_control.wasm.values import MOST_TEXT
 
 Start = Callable[..., Guest]

@@ -15,19 +15,12 @@ from support.wat_guests import LIMITS, OK, finish, guest, host
 from wasmtime import wat2wasm
 
 from pie_control.errors import ProgramRejected
-from pie_control.wasm import (
-    CONTRACT_VERSION,
-    STRING,
-    U32,
-    Engine,
-    EngineConfig,
-    Enum,
-    Guest,
-    HostFunction,
-    Linker,
-)
 from pie_control.wasm.cache import Cache, is_in_memory, load_in_large_pages
-from pie_control.wasm.engine import fingerprint, portable_code
+from pie_control.wasm.engine import Engine, EngineConfig, fingerprint, portable_code
+from pie_control.wasm.guest import Guest
+from pie_control.wasm.inspection import CONTRACT_VERSION
+from pie_control.wasm.linker import HostFunction, Linker
+from pie_control.wasm.types import STRING, U32, Enum
 
 HERE = Path(__file__).parent
 FUNCTIONS = [host("work", lambda state, number: number, U32, returns=U32)]
@@ -46,6 +39,7 @@ def fussy(engine: Engine) -> Engine:
     [
         (b"", "not a WebAssembly file: it is empty"),
         (b"import inferlet\n", "text that starts with 'import inferlet'.* ends in .py"),
+        (("#: " + "ü" * 40).encode(), "text that starts with '#: üü.* ends in .py"),
         (b"(component)", "WebAssembly text; send the binary form"),
         (b"\x7fELF\xff\x01", "starts with the bytes 7f 45 4c 46 ff 01"),
         (bytes(wat2wasm("(module)")), "core WebAssembly module, not a component.*pie-py build"),
@@ -299,7 +293,9 @@ def test_leaving_the_process_with_live_guests_is_clean(tmp_path: Path) -> None:
         f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
         "from conftest import LIMITS\n"
         "from support.wat_guests import guest, host\n"
-        "from pie_control.wasm import *\n"
+        "from pie_control.wasm.engine import Engine, EngineConfig\n"
+        "from pie_control.wasm.guest import Guest\n"
+        "from pie_control.wasm.linker import SUSPENDED, Linker\n"
         "functions = [host('work', lambda state: SUSPENDED, suspends=True)]\n"
         "engine = Engine(EngineConfig(max_instances=9, memory_bytes=64 << 20))\n"
         "linker = Linker(engine, functions)\n"

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from support.wat_guests import OK, finish, guest, host, loads
 
 from pie_control.errors import ApiError
-from pie_control.wasm import (
+from pie_control.wasm.engine import Component, Engine, GuestLimits
+from pie_control.wasm.guest import Guest
+from pie_control.wasm.linker import MOST_ERROR, Linker
+from pie_control.wasm.types import (
     BOOL,
     F32,
     F64,
@@ -25,17 +28,11 @@ from pie_control.wasm import (
     U32_ARRAY,
     U32_LIST,
     U64,
-    Component,
-    Engine,
     Enum,
-    Guest,
-    GuestLimits,
-    Linker,
     List,
     Tuple,
     Type,
 )
-from pie_control.wasm.linker import MOST_ERROR
 from pie_control.wasm.values import MOST_ITEMS, MOST_TEXT
 
 COLOR = Enum(("red", "green", "dark-blue"))

@@ -9,8 +9,10 @@ import pytest
 from support.wat_guests import LIMITS, OK, finish, guest_text
 from wasmtime import wat2wasm
 
-from pie_control.wasm import Component, Engine, Guest, Linker, WrittenPages
-from pie_control.wasm.written_pages import AROUND, LOOKED_AT
+from pie_control.wasm.engine import Component, Engine
+from pie_control.wasm.guest import Guest
+from pie_control.wasm.linker import Linker
+from pie_control.wasm.written_pages import AROUND, LOOKED_AT, WrittenPages
 from pie_py.build.image import memory_instance
 
 MEMORY = 1 << 20

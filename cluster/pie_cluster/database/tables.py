@@ -123,13 +123,18 @@ class Journals(Statements):
 
     def remove(self, instance: str) -> None:
         """Removes a journal."""
-        self._changes("DELETE FROM journals WHERE instance = %s", (instance,))
+        self._remove_where("instance = %s", instance)
 
     def drop_old(self, seconds: float) -> None:
         """Removes journals of instances that ended longer ago."""
+        self._remove_where("ended < clock_timestamp() - make_interval(secs => %s)", seconds)
+
+    def _remove_where(self, condition: str, argument: str | float) -> None:
+        """With what is noted of the instances' calls of the store."""
         self._changes(
-            "DELETE FROM journals WHERE ended < clock_timestamp() - make_interval(secs => %s)",
-            (seconds,),
+            f"WITH gone AS (DELETE FROM journals WHERE {condition} RETURNING instance)"
+            " DELETE FROM done USING gone WHERE done.instance = gone.instance",
+            (argument,),
         )
 
 

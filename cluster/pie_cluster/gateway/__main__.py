@@ -22,7 +22,7 @@ from pie_control.programs.store import PROGRAM_BYTES, ProgramStore
 from pie_control.rpc.auth import FolderUsers
 from pie_control.rpc.server import RpcServer
 from pie_control.shares import Shares
-from pie_control.wasm import Engine, EngineConfig
+from pie_control.wasm.engine import Engine, EngineConfig
 from pie_py.config.child import (
     LEAVE_SECONDS,
     exit_with_parent,

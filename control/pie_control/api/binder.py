@@ -9,13 +9,14 @@ import inspect
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from pie_control import wasm
 from pie_control.errors import ApiError, invalid
 from pie_control.instances.futures import TAKERS
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.scheduler.commands.run import RunCommand
-from pie_control.wasm import U32_ARRAY, U32_LIST, Enum, HostFunction, List, Tuple, Type
+from pie_control.wasm import types
+from pie_control.wasm.linker import HostFunction
+from pie_control.wasm.types import U32_ARRAY, U32_LIST, Enum, List, Tuple, Type
 from pie_py.build import wit
 
 
@@ -31,8 +32,8 @@ class Signature(NamedTuple):
 _NAMED = {
     one.wit: one
     for one in (
-        *(wasm.BOOL, wasm.S32, wasm.U32, wasm.U64, wasm.F32),
-        *(wasm.STRING, wasm.U8_LIST, wasm.U32_LIST, wasm.STRING_LIST),
+        *(types.BOOL, types.S32, types.U32, types.U64, types.F32),
+        *(types.STRING, types.U8_LIST, types.U32_LIST, types.STRING_LIST),
     )
 }
 

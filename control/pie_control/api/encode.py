@@ -19,7 +19,7 @@ from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer import Whole, encode_whole
 from pie_control.scheduler.commands.encode import EncodeCommand, Encoded
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.wire.plan import ModelDescription
 
 MAX_NUMBERS = 1 << 19  # of one answer, as of attention

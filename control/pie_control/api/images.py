@@ -15,7 +15,7 @@ from pie_control.models.image_sizes import ImageSizes, Measured
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.scheduler.commands.embeds import EmbedImageCommand
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageSize
 from pie_py.wire.images import image_size as size_in_header
 

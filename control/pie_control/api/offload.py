@@ -19,7 +19,13 @@ from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
 from pie_control.interception.policy_input import Durations
 from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
-from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
+from pie_control.resources.addresses import (
+    EMPTY,
+    addresses_of,
+    entries_of,
+    host_pages_of,
+    is_on_host,
+)
 from pie_control.resources.pools import MAX_SWAP_PAGES, swap_parts
 from pie_control.scheduler.commands.pages import SwapInCommand, SwapOutCommand
 from pie_py.wire.plan import Int32
@@ -80,7 +86,7 @@ def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
     moved = entries.copy()
     moved[at] = EMPTY
     moved[at[filled]] = entries_of(targets)
-    space.pages.replace(pages, moved)
+    space.pages.set_entries(addresses_of(pages), moved)
     for part in swap_parts(len(sources)):
         target.scheduler.enqueue(
             target.queue, SwapOutCommand(sources[part], targets[part], host.pool.first_name)
@@ -133,7 +139,7 @@ def _swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool]
     host.restore_state(sources, pool, targets)
     moved = entries.copy()
     moved[at] = pages
-    space.pages.replace(spans, moved)
+    space.pages.set_entries(addresses_of(spans), moved)
     for part in swap_parts(len(sources)):
         target.scheduler.enqueue(
             target.queue, SwapInCommand(targets[part], sources[part], host.first_name)
@@ -150,7 +156,7 @@ def discard(instance: Instance, queue: int, pages: list[int]) -> None:
     target = queue_of(instance, queue, "offload")
     space = target.space
     entries = space.pages.find_apart(pages, space.page_pool.size + space.host.pool.size)
-    space.pages.replace(pages, np.full(len(entries), EMPTY, np.int32))
+    space.pages.set_entries(addresses_of(pages), np.full(len(entries), EMPTY, np.int32))
     space.release_later(entries, target.defer)
 
 

@@ -14,7 +14,7 @@ from pie_control.models.model import OpenQueue
 from pie_control.resources.run_pages import Ask, RunPages
 from pie_control.scheduler.commands.run import FirstToken, RunCommand
 from pie_control.scheduler.commands.sample import SampleCommand, TokenMask, only
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 
 MOST_GUESSED = 16  # tokens at a time
 

@@ -19,7 +19,7 @@ from pie_control.instances.turns import SlowCalls
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.guests import Unclaimed
 from pie_control.timers import Timers
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py import __version__
 from pie_py.config.limits import MAX_PRIORITY
 

@@ -54,7 +54,7 @@ from pie_control.scheduler.commands.sampler import (
     SetSamplerCommand,
     WriteStateCommand,
 )
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS, Bound
 from pie_py.device_programs.compiled import is_compiled
 from pie_py.device_programs.language import HEADS, PAGES, REMEMBERED, TOKENS

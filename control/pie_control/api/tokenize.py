@@ -21,7 +21,7 @@ from pie_control.instances.turns import SlowCalls
 from pie_control.models.chat_template import INLINE_SECONDS
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer import TextCodec, decode, encode, render
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 
 INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
 INLINE_TOKENS = 4096

@@ -29,7 +29,7 @@ from pie_control.instances.futures import TAKERS, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.journal.past import SENDS
 from pie_control.journal.past import Call as PastCall
-from pie_control.wasm import HostFunction
+from pie_control.wasm.linker import HostFunction
 
 # Their answers are the world's.
 ANSWERED = frozenset(

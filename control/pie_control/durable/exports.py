@@ -15,7 +15,7 @@ from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import Executor
 from pie_control.timers import Timers
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm.linker import SUSPENDED, HostFunction
 
 TRIES, TRY_SECONDS = 100, 0.1  # for a context that another durable instance saves again
 DONE = {  # errors of a second life, in which it is as it was wanted

@@ -15,7 +15,7 @@ from pie_control.instances.durable import Opened
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import Executor
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm.linker import SUSPENDED, HostFunction
 
 FARTHEST_NS = (1 << 63) - 1  # a date that the journal has room for
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -21,7 +21,7 @@ from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import Executor
 from pie_control.journal.file import DamagedJournal, JournalFile, Writer, read_entries
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm.linker import SUSPENDED, HostFunction
 
 log = structlog.get_logger("pie.durable")
 

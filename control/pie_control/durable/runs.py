@@ -17,7 +17,7 @@ from pie_control.instances.instance import Instance
 from pie_control.journal.past import Call as PastCall
 from pie_control.models.served import ServedModels
 from pie_control.scheduler.commands.run import RunCommand
-from pie_control.wasm import HostFunction
+from pie_control.wasm.linker import HostFunction
 
 # Of the files whose fingerprint a model has: another one's tokens would not be those of a journal.
 SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".jinja")

@@ -41,7 +41,7 @@ from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
 from pie_control.timers import Timers
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm.linker import SUSPENDED, HostFunction
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import DurableConfig
@@ -72,9 +72,11 @@ class DurableInstances(Service):
         date_ns: Callable[[], int],
         is_busy: Callable[[Instance], bool],
         bus: Bus,
+        forget: Callable[[str], None],
     ) -> None:
         """Takes the folder of journals, None where there can be none: in a cluster, unless its
-        database has them (`share`); and whether an instance has a request under way.
+        database has them (`share`); whether an instance has a request under way; and what is called
+        with the id of one whose journal is removed.
         """
         self._config = config
         self._enabled = folder is not None
@@ -84,7 +86,7 @@ class DurableInstances(Service):
         self._results = results
         self._timers = timers
         self._date_ns = date_ns
-        self.shelf = Shelf(folder or Path(), self.cannot_write, date_ns)
+        self.shelf = Shelf(folder or Path(), self.cannot_write, date_ns, forget)
         self._fetch: Callable[[str, str], Awaitable[None]] | None = None
         of_user = lambda user: self.shelf.bytes_of(user)  # noqa: E731
         self._share = shares.add("bytes of journals", config.bytes, of_user)

@@ -51,11 +51,16 @@ class Shelf:
     """All journals of a server."""
 
     def __init__(
-        self, folder: Path, failed: Callable[[Journal], None], date_ns: Callable[[], int]
+        self,
+        folder: Path,
+        failed: Callable[[Journal], None],
+        date_ns: Callable[[], int],
+        forget: Callable[[str], None] = lambda instance: None,
     ) -> None:
-        """Takes their folder, which is made when it is needed, and what to call with a journal
-        that cannot be written.
+        """Takes their folder, which is made when it is needed, what to call with a journal that
+        cannot be written, and with the id of an instance whose journal is removed.
         """
+        self._forget = forget
         self._folder = folder
         self._date_ns = date_ns
         self.writer = Writer(failed, self._write)
@@ -152,6 +157,7 @@ class Shelf:
         """Removes a journal that is not open."""
         with disk_may_refuse("remove a journal"):
             self._path(instance).unlink(missing_ok=True)
+            self._forget(instance)
 
     def _path(self, instance: str) -> Path:
         return self._folder / f"{instance}{SUFFIX}"

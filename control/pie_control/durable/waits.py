@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from pie_control.errors import ApiError
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance
-from pie_control.wasm import SUSPENDED, HostFunction, List, Tuple, Type
-from pie_control.wasm.linker import turn
+from pie_control.wasm.linker import SUSPENDED, HostFunction, turn
+from pie_control.wasm.types import List, Tuple, Type
 
 Call: TypeAlias = Callable[..., Any]
 

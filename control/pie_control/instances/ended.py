@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pie_control.instances.instance import Instance, argument_bytes
 
 if TYPE_CHECKING:
-    from pie_control.wasm import Guest
+    from pie_control.wasm.guest import Guest
 
 
 MOST = 1000  # records

@@ -26,7 +26,7 @@ from pie_py.config.limits import Limits, Quota
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
-    from pie_control.wasm import Guest
+    from pie_control.wasm.guest import Guest
 
 
 PAGE_BYTES = resource.getpagesize()  # of the machine's memory

@@ -26,7 +26,7 @@ from pie_py.wire.rpc import LATER, MADE_WAY
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
-    from pie_control.wasm import Guest
+    from pie_control.wasm.guest import Guest
 
 log = structlog.get_logger("pie.instances")
 

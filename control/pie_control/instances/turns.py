@@ -21,7 +21,9 @@ from pie_control.instances.futures import unheard
 from pie_control.instances.guest_memory import GuestMemory
 from pie_control.instances.instance import Instance, InstanceState, Turns
 from pie_control.tasks import Service
-from pie_control.wasm import SUSPENDED, Guest, GuestTrap, Status
+from pie_control.wasm.guest import Guest, Status
+from pie_control.wasm.linker import SUSPENDED
+from pie_control.wasm.trap import GuestTrap
 
 CREDIT_NS = 100_000_000  # of a guest that was idle, against those of its user
 # Of a user whose guests were idle, against others: they wait so long for what that one begins with.

@@ -19,7 +19,7 @@ from pie_control.interception.eviction_states import (
     EvictionState,
     SwappedPages,
 )
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 from pie_py.wire.rpc import LATER
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
 from pie_control.programs.optimizing import optimize_beside
 from pie_control.programs.store import DAMAGED, DamagedProgram, read_blob
-from pie_control.wasm import Component, Engine, WrittenPages
 from pie_control.wasm.cache import digest_of_file
-from pie_control.wasm.engine import compile_file
+from pie_control.wasm.engine import Component, Engine, compile_file
+from pie_control.wasm.written_pages import WrittenPages
 from pie_py.build import BuildError
 from pie_py.build.image import memory_instance
 from pie_py.build.runtimes import RUNTIMES

@@ -24,7 +24,10 @@ from cachetools import LRUCache
 from pie_control.errors import ProgramRejected, invalid
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program
-from pie_control.wasm import Component, Guest, GuestLimits, GuestTrap, Linker, Status
+from pie_control.wasm.engine import Component, GuestLimits
+from pie_control.wasm.guest import Guest, Status
+from pie_control.wasm.linker import Linker
+from pie_control.wasm.trap import GuestTrap
 
 log = structlog.get_logger("pie.warm")
 

@@ -12,9 +12,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from pie_control.wasm import EngineConfig
 from pie_control.wasm.cache import Cache, digest_of_file
-from pie_control.wasm.engine import compile_file, fingerprint
+from pie_control.wasm.engine import EngineConfig, compile_file, fingerprint
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.processes import python_command
 

@@ -35,6 +35,15 @@ def entries_of(host_pages: Int32) -> Int32:
     return _ON_HOST - host_pages
 
 
+def addresses_of(spans: list[int]) -> NDArray[np.int64]:
+    """The addresses `[n]` of spans, in order."""
+    parts = [
+        np.arange(first, first + count, dtype=np.int64)
+        for first, count in zip(spans[::2], spans[1::2], strict=True)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
 class Addresses:
     """A table from addresses to physical ids. Addresses grow and are never used twice.
 
@@ -119,20 +128,9 @@ class Addresses:
         Raises:
             ApiError: `invalid-handle`, `invalid-argument`.
         """
-        entries = self._gather(spans, most, self._entries)
+        entries = self.find_entries(spans, most)
         self._check_apart(spans)
         return entries
-
-    def replace(self, spans: list[int], entries: Int32) -> None:
-        """Sets what is behind addresses that `find_apart` has found."""
-        self._count()
-        at = 0
-        for first, count in zip(spans[::2], spans[1::2], strict=True):
-            part = self._entries(first, count)
-            new = entries[at : at + count]
-            self.away += int(np.count_nonzero(new < 0)) - int(np.count_nonzero(part < 0))
-            part[:] = new
-            at += count
 
     def all_resident(self) -> tuple[NDArray[np.int64], Int32]:
         """Resident addresses `[n]`, ascending, and their pool ids `[n]`."""

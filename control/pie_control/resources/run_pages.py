@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.errors import ApiError, invalid
+from pie_control.resources.addresses import addresses_of
 from pie_control.resources.pools import Defer, PagePool
 from pie_control.resources.space import Space
 from pie_py.wire.plan import Int32
@@ -50,7 +51,7 @@ class RunPages:
         seen = space.pages.find(inputs, pool.size)
         filled = space.pages.find(outputs, pool.size)
         is_open = pool.used[filled] < pool.page_size
-        filled, addresses = filled[is_open], _addresses(outputs)[is_open]
+        filled, addresses = filled[is_open], addresses_of(outputs)[is_open]
         own = set(filled.tolist())  # few, as a rule: `np.isin` takes five times as long
         is_filled = np.array([page in own for page in seen.tolist()], np.bool_)
         if len(own) < len(filled):
@@ -61,7 +62,7 @@ class RunPages:
         self.used: Int32 = pool.used[pages]  # filled slots of those that it began with
         self.first = int(np.count_nonzero(seen_only))  # of the pages that are filled
         self._given = self._count = len(pages)  # pages that the run has not taken itself, and all
-        addresses = np.concatenate([_addresses(inputs)[seen_only], addresses])
+        addresses = np.concatenate([addresses_of(inputs)[seen_only], addresses])
         self._facts: Int64 = np.array([addresses, pages, pool.stamps[pages], self.used], np.int64)
         self._space = space
         self._ask = ask
@@ -194,14 +195,6 @@ def _check_outputs(pool: PagePool, filled: Int32, seen: Int32) -> None:
             "only the first of a run's output pages that is not full may hold something, and it has"
             " to be an input page as well"
         )
-
-
-def _addresses(spans: list[int]) -> NDArray[np.int64]:
-    parts = [
-        np.arange(first, first + count, dtype=np.int64)
-        for first, count in zip(spans[::2], spans[1::2], strict=True)
-    ]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _spans(addresses: NDArray[np.int64]) -> list[int]:

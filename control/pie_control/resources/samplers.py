@@ -63,7 +63,7 @@ class Sampler:
     top: int  # most likely tokens reported with each sample
     program_bytes: int  # what the worker keeps of its values
     program: Program  # the device program that it is
-    source: Recorded  # of the program
+    source: Recorded  # of the program: explains the worker's complaints about it
     cost: StepCost = FREE  # of the programs
     attend: Program | None = None  # the one of the stage `attend` that it has beside
     steps: int = 0  # tokens asked for so far
@@ -102,10 +102,6 @@ class Sampler:
         self.steps = step
         if self._versions and chosen - step + _UNDER_WAY >= self._versions:
             self.is_lost = True
-
-    def explained(self, message: str) -> str:
-        """The worker's complaint about its device program, with the place in the source."""
-        return self.source.explained(message)
 
     def lost_state(self) -> ApiError:
         """The error's text if `is_lost`."""

@@ -96,7 +96,9 @@ def _least_squares(
     return found
 
 
-LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
+# Prompts have one in so many of a batch's milliseconds, or as long as the steps take, and one in so
+# many of their tokens, however many steps there are.
+LEAST = 4
 APART = 4  # so many times the bound, for prompts where no other user takes steps
 AIM = 0.75  # of the bound: one part in a hundred takes a quarter longer than it should
 UNKNOWN = 8  # so many times the inputs of a step take all the time, until any have been measured
@@ -206,9 +208,6 @@ def _mean(before: float, new: float) -> float:
 def _context(command: ForwardCommand) -> int:
     """Inputs before those of a command, which these attend to."""
     return int(command.page_used.sum())
-
-
-LEAST = 4  # prompts have one in so many of their tokens, however many steps there are
 
 
 class Adaptive:

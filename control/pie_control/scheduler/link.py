@@ -170,7 +170,10 @@ class WorkerLink:
     ) -> None:
         """Starts a worker, waits for its hello, then serves its answers until cancelled."""
         config = self._config.model_dump(mode="json")
-        worker, self._first = self._first or start_worker(config), None
+        try:
+            worker, self._first = self._first or start_worker(config), None
+        except OSError as error:
+            raise WorkerFailed(f"it cannot be started: {error}") from None
         assert worker is not None, "the configuration has all fields"
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         dealer = context.socket(zmq.DEALER)

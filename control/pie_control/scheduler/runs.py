@@ -124,9 +124,8 @@ class Runs:
         self.collect = self._table.collect
         self._finished = finished
         self._order = order
-        self._changed_runs: dict[
-            RunCommand, None
-        ] = {}  # have changed since, perhaps more than once
+        # Those that have changed since, perhaps more than once.
+        self._changed_runs: dict[RunCommand, None] = {}
         self._plans = 0
         self._cuts = 0  # plans in which some had no room
         self._number = 0
@@ -403,34 +402,33 @@ class Runs:
         texts = self._corrections(rows, facts)
         if guessed is not None:
             drafts, forward, sample = self._guesses.batches(rows, facts, guessed)
-            sample = self._knowingly(sample, rows, facts, guessed.widths)
-            self._plans += 1
-            self._table.facts.last[rows] = self._plans
-            steps = Steps(self, rows, facts.number, facts.current, guessed=guessed)
-            return Formed(steps, embed, forward, sample, [*texts, drafts])
-        forward = self._table.forward(rows, facts)
-        sample = Sample(
-            embeds=facts.embed,
-            samplers=facts.sampler,
-            steps=facts.choice.view(np.uint32),
-            top=np.zeros(rows.size, np.int32),
-            masked=np.full(rows.size, -1, np.int32),
-            masks=np.zeros((0, 0), np.uint32),
-        )
-        sample = self._knowingly(sample, rows, facts, np.ones(rows.size, np.int32))
-        current = facts.current
-        filled = self._table.used[rows, current] + 1
-        self._table.used[rows, current] = filled
+            texts.append(drafts)
+        else:
+            forward = self._table.forward(rows, facts)
+            sample = Sample(
+                embeds=facts.embed,
+                samplers=facts.sampler,
+                steps=facts.choice.view(np.uint32),
+                top=np.zeros(rows.size, np.int32),
+                masked=np.full(rows.size, -1, np.int32),
+                masks=np.zeros((0, 0), np.uint32),
+            )
+            filled = self._table.used[rows, facts.current] + 1
+            self._table.used[rows, facts.current] = filled
+            self._table.advance(rows, 1)
+            self._table.facts.current[rows] += filled == self._table.page_size
+        if self._knowing:
+            sample = self._knowingly(sample, rows, facts, guessed)
         self._plans += 1
-        self._table.advance(rows, 1)
-        self._table.facts.current[rows] += filled == self._table.page_size
         self._table.facts.last[rows] = self._plans
-        return Formed(Steps(self, rows, facts.number, current), embed, forward, sample, texts)
+        steps = Steps(self, rows, facts.number, facts.current, guessed=guessed)
+        return Formed(steps, embed, forward, sample, texts)
 
-    def _knowingly(self, sample: Sample, rows: Rows, facts: Facts, widths: Int32) -> Sample:
-        """The choices of rows with these facts, of which runs know some: so many for each."""
-        if not self._knowing:
-            return sample
+    def _knowingly(
+        self, sample: Sample, rows: Rows, facts: Facts, guessed: Guessed | None
+    ) -> Sample:
+        """The choices of rows with these facts, of which runs know some."""
+        widths = np.ones(rows.size, np.int32) if guessed is None else guessed.widths
         owners = np.repeat(np.arange(rows.size), widths)
         behind = np.arange(owners.size) - (np.cumsum(widths) - widths)[owners]
         runs = [self._table.runs[row] for row in rows[owners].tolist()]

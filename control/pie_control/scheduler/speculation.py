@@ -95,8 +95,6 @@ class PromptLookup:
         return [tokens[end + i % period] for i in range(count)]
 
 
-__all__ = ["Guesser", "Jacobi", "Lookup", "Price", "Tokens"]
-
 FIRST_PAUSE, LONGEST_PAUSE = 8, 256  # tokens, where guesses do not pay
 AT_FIRST = 2.0  # guesses that are expected to be accepted
 MARGIN = 0.2  # steps, beside the price: what a pause in running ahead costs

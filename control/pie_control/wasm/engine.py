@@ -276,10 +276,19 @@ class Engine:
             ProgramRejected: if it cannot run here; the text says why and how to mend it.
         """
         component = self.find(data)
-        if component is None:
-            component = self._compile(data)
-            self._check(component)
-            self._keep(data, component)
+        if component is not None:
+            return component
+        try:
+            component = Component(self, wasm.Component(self.engine, data))
+        except WasmtimeError as error:
+            text = explain_compile_error(str(error), self.config.memory_bytes)
+            raise ProgramRejected(text) from None
+        self._check(component)
+        if self._cache is not None:
+            try:
+                self._cache.store(data, component.compiled.serialize())
+            except OSError as error:
+                log.warning("compiled code could not be cached", reason=str(error))
         return component
 
     def find(self, data: bytes | mmap.mmap, digest: str = "") -> Component | None:
@@ -290,42 +299,22 @@ class Engine:
             ProgramRejected: as `load`.
         """
         check_format(data)
-        component = self._cached(digest or digest_of(data))
-        if component is not None:
-            self._check(component)
+        path = None if self._cache is None else self._cache.find(digest or digest_of(data))
+        if path is None:
+            return None
+        try:
+            compiled = wasm.Component.deserialize_file(self.engine, str(path))
+        except WasmtimeError as error:
+            log.warning("compiled code is of no use here; compiling again", reason=str(error))
+            return None
+        component = Component(self, compiled)
+        self._check(component)
         return component
 
     def _check(self, component: Component) -> None:
         if self.offer is not None:
             check_component(component.compiled, self.engine, self.offer)
             component.checked = self.offer
-
-    def _cached(self, digest: str) -> Component | None:
-        if self._cache is None:
-            return None
-        path = self._cache.find(digest)
-        if path is None:
-            return None
-        try:
-            return Component(self, wasm.Component.deserialize_file(self.engine, str(path)))
-        except WasmtimeError as error:
-            log.warning("compiled code is of no use here; compiling again", reason=str(error))
-            return None
-
-    def _compile(self, data: bytes) -> Component:
-        try:
-            return Component(self, wasm.Component(self.engine, data))
-        except WasmtimeError as error:
-            text = explain_compile_error(str(error), self.config.memory_bytes)
-            raise ProgramRejected(text) from None
-
-    def _keep(self, data: bytes, component: Component) -> None:
-        if self._cache is None:
-            return
-        try:
-            self._cache.store(data, component.compiled.serialize())
-        except OSError as error:
-            log.warning("compiled code could not be cached", reason=str(error))
 
 
 class Component:

@@ -17,7 +17,7 @@ from pie_control.wasm.linker import Gate, HostCalls, Linker, turn
 from pie_control.wasm.symbols import VALUE_SIZE
 from pie_control.wasm.trap import GuestTrap, explain
 from pie_control.wasm.types import STRING_LIST
-from pie_control.wasm.values import free, read_outcome, writer
+from pie_control.wasm.values import read_outcome, writer
 
 _write_strings = writer(STRING_LIST)
 
@@ -31,24 +31,12 @@ class Status(Enum):
 
 
 class Phase(Enum):
-    """Where a guest is in its life."""
-
-    __hash__ = object.__hash__  # the enum's own takes a call of Python
+    """Where a guest is in its life, until it ends."""
 
     MADE = auto()  # it has no arguments yet
     STARTED = auto()  # it has its arguments, and has had no turn
     INSTANTIATING = auto()  # its component is instantiated, in its turns or ahead of them
     RUNNING = auto()  # `run` has been called
-    ENDED = auto()  # it is done, has trapped or was closed, and holds nothing any more
-
-
-MOVES = {
-    Phase.MADE: {Phase.STARTED, Phase.ENDED},
-    Phase.STARTED: {Phase.INSTANTIATING, Phase.ENDED},
-    Phase.INSTANTIATING: {Phase.RUNNING, Phase.ENDED},
-    Phase.RUNNING: {Phase.ENDED},
-    Phase.ENDED: {Phase.ENDED},  # it is closed again, which changes nothing
-}
 
 
 class _Fiber:
@@ -137,8 +125,8 @@ class _Fiber:
         """Frees everything, the suspended stack first, memory soon."""
         self._drop_future()
         self.take_error()
-        free(ctypes.addressof(self._args))
-        free(ctypes.addressof(self._results))
+        symbols.val_delete(ctypes.addressof(self._args))
+        symbols.val_delete(ctypes.addressof(self._results))
         self.linker.engine.stores.discard(self.store)
         self.linker.engine.reaper.bury(self.store, (self.linker, self.component))
 
@@ -201,7 +189,7 @@ class Guest(HostCalls):
         """Sets the arguments of `run`. Nothing runs before the first `poll`."""
         if self._fiber is None or self._phase is not Phase.MADE:
             raise RuntimeError("a guest is started once")
-        self._move(Phase.STARTED)
+        self._phase = Phase.STARTED
         self._fiber.set_arguments(args)
 
     def is_of(self, component: Component) -> bool:
@@ -230,12 +218,12 @@ class Guest(HostCalls):
                 ahead = fiber.future is not None
                 if not ahead:
                     fiber.instantiate()
-            self._move(Phase.INSTANTIATING)
+            self._phase = Phase.INSTANTIATING
         # An answer that could not be given: C has no way to trap in its place.
         done = self.fault is None and (ahead or self._run(fiber))
         is_made = done and self._phase is Phase.INSTANTIATING and not fiber.error.value
         if is_made and not self.closing:
-            self._move(Phase.RUNNING)
+            self._phase = Phase.RUNNING
             if not ahead:
                 fiber.copy_pages()
             fiber.call_run()
@@ -303,17 +291,6 @@ class Guest(HostCalls):
 
     def _release(self) -> None:
         with self._making:
-            self._move(Phase.ENDED)
-            self._fiber = None
+            self._fiber = None  # it is done, has trapped or was closed, and holds nothing any more
             self.pending = None
             self._finalizer()
-
-    def _move(self, phase: Phase) -> None:
-        """Enters another phase.
-
-        Raises:
-            RuntimeError: if none leads there from the present one: a defect.
-        """
-        if phase not in MOVES[self._phase]:
-            raise RuntimeError(f"a guest that is {self._phase.name} cannot become {phase.name}")
-        self._phase = phase

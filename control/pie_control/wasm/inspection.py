@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Mapping
 from mmap import mmap
@@ -73,16 +74,16 @@ def check_component(component: wasm.Component, engine: wasmtime.Engine, offer: O
         elif match["interface"] not in offer:
             wrong.append(f"the interface {name}, which this server does not have")
         else:
-            found = _functions(extern.ty, engine)
-            wrong += _differences(name, found, offer[match["interface"]])
+            wrong += _differences(name, extern.ty, engine, offer[match["interface"]])
     if foreign:
         raise ProgramRejected(_explain_foreign(foreign))
     if wrong:
         raise ProgramRejected(f"it imports {'; '.join(wrong)}; {REBUILD}")
     run = kind.exports(engine).get("run")
     if run is None:
-        raise ProgramRejected(f"it exports no function `run: {RUN}`, with which an inferlet starts;"
-                              f" {REBUILD}")  # fmt: skip
+        raise ProgramRejected(
+            f"it exports no function `run: {RUN}`, with which an inferlet starts; {REBUILD}"
+        )
     signature = _signature(run.ty)
     if signature != RUN:
         raise ProgramRejected(f"its export `run` is {signature}; it must be {RUN}; {REBUILD}")
@@ -105,7 +106,7 @@ def _describe(head: bytes) -> str:
     if head.lstrip()[:1] == b"(":
         return "it looks like WebAssembly text; send the binary form (`wasm-tools parse`)"
     try:
-        text = head.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)  # it may end within a character
     except UnicodeDecodeError:
         return f"it starts with the bytes {head[:8].hex(' ')}"
     return (
@@ -125,21 +126,16 @@ def _explain_foreign(names: Iterable[str]) -> str:
     return f"it imports {listed}; an inferlet may import {CONTRACT}/* only{hint}; {REBUILD}"
 
 
-def _functions(instance: Any, engine: Any) -> dict[str, str]:
-    """Signatures of the functions that an imported instance must have, by name."""
-    if not isinstance(instance, wasm.ComponentInstanceType):
-        return {}
-    return {
-        name: _signature(extern.ty)
-        for name, extern in instance.exports(engine).items()
-        if isinstance(extern.ty, wasm.FuncType)
-    }
-
-
 def _differences(
-    interface: str, found: Mapping[str, str], offered: Mapping[str, str]
+    interface: str, instance: Any, engine: Any, offered: Mapping[str, str]
 ) -> Iterable[str]:
-    for name, signature in found.items():
+    """The functions that an imported instance must have, and that are not offered."""
+    if not isinstance(instance, wasm.ComponentInstanceType):
+        return
+    for name, extern in instance.exports(engine).items():
+        if not isinstance(extern.ty, wasm.FuncType):
+            continue
+        signature = _signature(extern.ty)
         if name not in offered:
             yield f"{interface}.{name}, which this server does not have"
         elif offered[name] != signature:

@@ -22,7 +22,6 @@ from pie_control.wasm.values import (
     Reader,
     Scratch,
     Writer,
-    free,
     reader,
     result_writer,
     write_failure,
@@ -65,7 +64,8 @@ class HostCalls:
     def __init__(self, state: Any) -> None:
         self.state = state  # that host functions get
         self.closing = False  # host functions see it: the guest ends at the next one's return
-        self.pending: PendingCall | None = None  # the call in which it waits
+        # The call in which it waits: where its answer goes, and what writes it or its failure.
+        self.pending: tuple[int, Writer, Failure] | None = None
         self.on_answer: Callable[[Any], None] | None = None  # gets that call's answer
         self.escaped: BaseException | None = None  # what a host function raised that is no error
         self.fault: bytes | None = None  # why an answer could not be given
@@ -78,7 +78,13 @@ class HostCalls:
         if self.on_answer is not None:
             self.on_answer(value)
             self.on_answer = None
-        self.fault = self.pending.finish(self, value)
+        results, write, fail = self.pending
+        try:
+            if isinstance(value, ApiError):
+                raise value
+            write(results, value)
+        except BaseException as error:  # noqa: BLE001  nothing may be raised through Wasmtime
+            self.fault = fail(self, results, error)
         self.pending = None
         self.gate.open()
 
@@ -183,7 +189,7 @@ class Linker:
             try:
                 value = call(guest.state, *read(args))
                 if value is SUSPENDED:
-                    guest.pending = PendingCall(results, write, fail)
+                    guest.pending = results, write, fail
                     guest.gate.shut()
                     _set_continuation(continuation, _IS_OPEN, guest.gate.address)
                     return
@@ -198,17 +204,14 @@ class Linker:
 
         return symbols.AsyncHostCall(host_call)
 
-    def _writer(self, function: HostFunction) -> Writer:
-        if function.fallible:
-            return result_writer(function.result, self._scratch)
-        if function.result is None:
-            return _write_nothing
-        return writer(function.result)
-
     def _parts(self, function: HostFunction) -> tuple[Callable[..., Any], Reader, Writer, Failure]:
         """The parts of a function that its callback needs, looked up once."""
-        read = reader(function.params)
-        return function.call, read, self._writer(function), Failure(function, self._scratch)
+        read, fail = reader(function.params), Failure(function, self._scratch)
+        if function.fallible:
+            return function.call, read, result_writer(function.result, self._scratch), fail
+        if function.result is None:
+            return function.call, read, lambda slot, value: None, fail
+        return function.call, read, writer(function.result), fail
 
 
 def failure_text(name: str, error: Exception) -> str:
@@ -239,7 +242,7 @@ class Failure:
             if guest.closing:
                 return CLOSED
             if self._fallible:
-                free(results)  # what was written before it failed
+                symbols.val_delete(results)  # what was written before it failed
                 write_failure(results, text, self._scratch)
                 return None
             return text.encode(errors="replace").replace(b"\0", b"?")  # a C string
@@ -270,32 +273,7 @@ class Gate:
         self._string[0] = b"\0"
 
 
-class PendingCall:
-    """Writes the answer of a suspended host call, to an address that is valid until then."""
-
-    __slots__ = ("_fail", "_results", "_write")
-
-    def __init__(self, results: int, write: Writer, fail: Failure) -> None:
-        self._results = results
-        self._write = write
-        self._fail = fail
-
-    def finish(self, guest: HostCalls, answer: Any) -> bytes | None:
-        """Writes the answer; or returns the text of the trap that must end the guest."""
-        try:
-            if isinstance(answer, ApiError):
-                raise answer
-            self._write(self._results, answer)
-        except BaseException as error:  # noqa: BLE001  nothing may be raised through Wasmtime
-            return self._fail(guest, self._results, error)
-        return None
-
-
 _set_address = setter("Q")
 _set_continuation = setter("QQ")  # the callback and what it is called with
 _IS_OPEN = ctypes.cast(ctypes.CDLL(None).strlen, c_void_p).value
 _OPEN = Gate()
-
-
-def _write_nothing(slot: int, value: Any) -> None:
-    pass

@@ -6,30 +6,42 @@ from dataclasses import dataclass
 
 
 class Type:
-    """A type of the component model; `wit` is how WIT writes it."""
+    """A type of the component model."""
 
-    wit: str
+    @property
+    def wit(self) -> str:
+        """How WIT writes it; an enum without its name."""
+        match self:
+            case Scalar(name):
+                return name
+            case String():
+                return "string"
+            case Bytes():
+                return "list<u8>"
+            case List(element) | Array(element):
+                return f"list<{element.wit}>"
+            case Enum(names):
+                return f"enum {{ {', '.join(names)} }}"
+            case Tuple(elements):
+                return f"tuple<{', '.join(element.wit for element in elements)}>"
+        raise TypeError(f"{self!r} is no type of the contract")
 
 
 @dataclass(frozen=True)
 class Scalar(Type):
-    """A number or a boolean. Python: int, float or bool."""
+    """A number or a boolean, by its name. Python: int, float or bool."""
 
-    wit: str
+    name: str
 
 
 @dataclass(frozen=True)
 class String(Type):
     """Text. Python: str."""
 
-    wit: str = "string"
-
 
 @dataclass(frozen=True)
 class Bytes(Type):
     """`list<u8>`. Python: bytes in, any bytes-like object out."""
-
-    wit: str = "list<u8>"
 
 
 @dataclass(frozen=True)
@@ -38,11 +50,6 @@ class List(Type):
 
     element: Type
 
-    @property
-    def wit(self) -> str:  # type: ignore[override]
-        """How WIT writes the type."""
-        return f"list<{self.element.wit}>"
-
 
 @dataclass(frozen=True)
 class Array(Type):
@@ -50,22 +57,12 @@ class Array(Type):
 
     element: Scalar
 
-    @property
-    def wit(self) -> str:  # type: ignore[override]
-        """How WIT writes the type."""
-        return f"list<{self.element.wit}>"
-
 
 @dataclass(frozen=True)
 class Enum(Type):
     """One of several names. Python: str."""
 
     names: tuple[str, ...]
-
-    @property
-    def wit(self) -> str:  # type: ignore[override]
-        """How WIT writes the type, without its name."""
-        return f"enum {{ {', '.join(self.names)} }}"
 
 
 @dataclass(frozen=True, init=False)
@@ -76,11 +73,6 @@ class Tuple(Type):
 
     def __init__(self, *elements: Type) -> None:
         object.__setattr__(self, "elements", elements)
-
-    @property
-    def wit(self) -> str:  # type: ignore[override]
-        """How WIT writes the type."""
-        return f"tuple<{', '.join(element.wit for element in self.elements)}>"
 
 
 BOOL = Scalar("bool")

@@ -114,7 +114,8 @@ def _span_reader(of: Type) -> _SpanReader:
         case Bytes():
             return lambda size, data: _numbers[U8].at(data + PAYLOAD, size).tobytes()
         case Array(element):
-            return _array_reader(element)
+            columns = _numbers[element]
+            return lambda size, data: columns.at(data + PAYLOAD, size).copy()
         case List(Scalar() as element):
             return _numbers_reader(element)
         case List(element):
@@ -134,15 +135,6 @@ def _read_text(size: int, data: int) -> str:
 def read_string(slot: int) -> str:
     """Reads a string or the name of an enum's case."""
     return _read_text(*_get_span(slot))
-
-
-def _array_reader(element: Scalar) -> Callable[[int, int], npt.NDArray[Any]]:
-    columns = _numbers[element]
-
-    def read(size: int, data: int) -> npt.NDArray[Any]:
-        return columns.at(data + PAYLOAD, size).copy()
-
-    return read
 
 
 def _numbers_reader(element: Scalar) -> _SpanReader:
@@ -362,8 +354,3 @@ def read_outcome(slot: int) -> tuple[bool, str]:
     """Reads a `result<string, string>`."""
     is_ok, value = _get_outcome(slot)
     return is_ok, read_string(value)
-
-
-def free(slot: int) -> None:
-    """Frees what a slot owns."""
-    symbols.val_delete(slot)

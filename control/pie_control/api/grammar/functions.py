@@ -16,7 +16,7 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Handles, Instance, Turns
 from pie_control.models.served import ServedModels
 from pie_control.shares import Shares
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm.linker import SUSPENDED
 
 MAX_TOKENS = 1024  # of one call
 MATCHERS = 256  # of one instance, open at once

@@ -264,19 +264,6 @@ class CheckedBackend(AsyncNetworkBackend):
             self._policy.check_address(host, port, address)
         return found
 
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[SOCKET_OPTION] | None = None,
-    ) -> AsyncNetworkStream:
-        """Refuses: programs reach hosts."""
-        raise ConnectError("no Unix sockets")
-
-    async def sleep(self, seconds: float) -> None:
-        """Waits."""
-        await trio.sleep(seconds)
-
 
 def tls_context() -> ssl.SSLContext:
     """Verifies certificates by the machine's trusted authorities. Reads files: call in a thread."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -25,7 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from pydantic import ValidationError
 
-from pie_control.api.http.network import HeadStream
+from pie_control.api.http.network import HeadStream, tls_context
 from pie_control.api.mcp.stdio import stdio_transport
 from pie_control.errors import ApiError, Code, exceeded, invalid, unsupported
 from pie_py import __version__
@@ -57,8 +58,9 @@ class _BoundedStream(httpx2.AsyncByteStream):
 class _BoundedTransport(httpx2.AsyncHTTPTransport):
     """Bounds answers. Streams of events are bounded event by event, by the SDK."""
 
-    def __init__(self, most: int, backend: AsyncNetworkBackend | None) -> None:
-        context = httpcore2.default_ssl_context()
+    def __init__(
+        self, most: int, backend: AsyncNetworkBackend | None, context: ssl.SSLContext
+    ) -> None:
         super().__init__(verify=context, trust_env=False)
         self._most = most
         if backend is not None:  # httpx takes none
@@ -85,9 +87,10 @@ async def http_transport(
 ) -> AsyncGenerator[TransportStreams, None]:
     """Streams to and from the server at `config.url`, by connections that `backend` makes."""
     assert config.url is not None
+    context = await trio.to_thread.run_sync(tls_context)
     async with (
         httpx2.AsyncClient(
-            transport=_BoundedTransport(config.message_bytes, backend),
+            transport=_BoundedTransport(config.message_bytes, backend, context),
             headers={**config.headers, "accept-encoding": "identity"},
             # A stream of events may say nothing for long.
             timeout=httpx2.Timeout(30.0, read=300.0),

@@ -52,13 +52,21 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """A durable instance goes on no more: none of its calls is asked for again."""
+
+    instance: str
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Bytes of a user's keys and values, and of what the disk needs beside them."""
 
     user: str
 
 
-Operation: TypeAlias = Get | ListKeys | Commit | Usage
+Operation: TypeAlias = Get | ListKeys | Commit | Forget | Usage
 Result: TypeAlias = bytes | int | list[str] | ApiError | None
 
 
@@ -74,7 +82,7 @@ def weight(result: Result) -> int:
 
 def writes(operations: Sequence[Operation]) -> bool:
     """True if one of them may change something."""
-    return any(isinstance(operation, Commit) for operation in operations)
+    return any(isinstance(operation, Commit | Forget) for operation in operations)
 
 
 class Rows(Protocol):
@@ -136,6 +144,9 @@ class Entries(ABC):
                 statement = 'SELECT bytes + keys * ? FROM usage WHERE "user" = ?'
                 row = self.execute(statement, (ON_DISK, user)).fetchone()
                 return 0 if row is None else int(row[0])
+            case Forget(instance):
+                self.execute("DELETE FROM done WHERE instance = ?", (instance,))
+                return None
         self.execute("SAVEPOINT one")
         result = None
         try:

@@ -89,7 +89,7 @@ _SCHEMA_OF_JOURNALS = (
         PRIMARY KEY (instance, place)
     )""",
     """CREATE TABLE done (  -- calls that have changed the store
-        instance TEXT NOT NULL REFERENCES journals ON DELETE CASCADE,
+        instance TEXT NOT NULL,  -- its journal is a server's own, or here
         call BIGINT NOT NULL,
         PRIMARY KEY (instance, call)
     )""",
@@ -166,15 +166,12 @@ class SharedDatabase(Entries):
         while True:
             try:
                 return self._run(operations)
-            except psycopg.Error as error:
+            except (psycopg.Error, ValueError) as error:  # ValueError: what is no UTF-8 any more
                 if not self._sql.closed:
                     with suppress(psycopg.Error):
                         self.execute("ROLLBACK")
                     return _failed(operations, line_of(error))
                 problem = f"its database is away: {line_of(error)}"
-            except ValueError as error:  # what is no UTF-8 any more
-                self.execute("ROLLBACK")
-                return _failed(operations, str(error))
             if time.monotonic() > end:
                 return _failed(operations, problem)
             time.sleep(0.2)
@@ -223,6 +220,6 @@ def _failed(operations: Sequence[Operation], problem: str) -> list[Result]:
     return [ApiError("internal", f"the store has failed: {problem}")] * len(operations)
 
 
-def line_of(error: psycopg.Error) -> str:
+def line_of(error: Exception) -> str:
     """The text of an error, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -18,6 +18,7 @@ from pie_control.api.store.entries import (
     OVERHEAD,
     Commit,
     Entries,
+    Forget,
     Get,
     ListKeys,
     Operation,
@@ -74,6 +75,7 @@ class StoreService:
         self._pending: OrderedDict[str, deque[_Request]] = OrderedDict()  # by user
         self._held: dict[Instance, int] = {}  # bytes of requests and of results not yet taken
         self._waiting: dict[Instance, dict[Future, None]] = {}  # for room
+        self._gone: list[str] = []  # durable instances whose calls are to be forgotten
         self._work = trio.Event()
         self._database: Entries | None = None  # until it is opened
         self._turn = trio.CapacityLimiter(1)
@@ -88,6 +90,11 @@ class StoreService:
             raise found
         assert isinstance(found, int)
         return found
+
+    def forget(self, instance: str) -> None:
+        """A durable instance goes on no more: what is noted of its calls goes soon."""
+        self._gone.append(instance)
+        self._work.set()
 
     # Trait `store`
 
@@ -194,9 +201,11 @@ class StoreService:
             while True:
                 await self._work.wait()
                 self._work = trio.Event()
-                while batch := self._next_batch():
-                    run = partial(database.run, [operation for _, operation in batch])
-                    self._answer(batch, await trio.to_thread.run_sync(run, limiter=limiter))
+                while (batch := self._next_batch()) or self._gone:
+                    gone, self._gone = [*map(Forget, self._gone)], []
+                    run = partial(database.run, [*gone, *(operation for _, operation in batch)])
+                    results = await trio.to_thread.run_sync(run, limiter=limiter)
+                    self._answer(batch, results[len(gone) :])
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(database.close, limiter=limiter)

@@ -175,7 +175,7 @@ class RunCommand(Command):
         self._stall(is_stalled=False)
         self.over = True
         if error is not None:
-            error = ApiError(error.code, self.sampler.explained(error.message))
+            error = ApiError(error.code, self.sampler.source.explained(error.message))
         self.error = error
         self._changed()
         self._wake()

@@ -174,7 +174,7 @@ class SampleCommand(Command):
             return ApiError("failed-dependency", "logits to be mixed in could not be computed")
         if self.mask is not None and self.mask.error:
             return exceeded(self.mask.error)
-        return ApiError(self.refused_as, self.sampler.explained(text))
+        return ApiError(self.refused_as, self.sampler.source.explained(text))
 
     def fail(self, error: ApiError) -> None:
         """Fails its future: there is no token."""
