@@ -273,6 +273,8 @@ def test_options(client: Client) -> None:
         ([], "usage: --text is missing"),
         (["--text"], "usage: --text wants a value"),
         (["--max-tokens", "x"], "wants a number, not x"),
+        (["--text=a", "--max-tokens="], "usage: --max-tokens wants a number"),
+        (["--text=a", "--quiet=false"], "usage: --quiet takes no value"),
         (["--help"], "--max-tokens NUMBER  the most (default: 64)"),
         (["--loud"], "there is no option --loud"),
     ):
