@@ -476,6 +476,9 @@ def talk_with_a_model(page: Page, gateway: Gateway) -> None:
         page.get_by_role("button", name="Regenerate").click()
     assert len(json.loads(asked.value.post_data or "")["messages"]) == 1
     page.get_by_text("from the cache").wait_for()
+    message.fill("third")
+    page.get_by_role("button", name="Edit").click()
+    assert message.input_value() == "Hi\nthird", "what was written is not lost for it"
 
 
 def many_tabs(context: BrowserContext, url: str) -> None:

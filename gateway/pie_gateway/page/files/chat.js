@@ -57,17 +57,19 @@ export function chat(main) {
   const forget = make("button", { type: "button", class: "plain", onclick: () => { kept.splice(kept.indexOf(now) >>> 0, 1); keep(); open(begin()); } }, "Delete");
 
   async function attach(chosen) {
-    images.push(...await Promise.all(chosen.filter(({ type }) => type.startsWith("image/")).map(addressOf)));
+    const read = await Promise.all(chosen.filter(({ type }) => type.startsWith("image/")).map(addressOf));
+    images.push(...read); // only now: those before may have been sent meanwhile
     files.value = "";
     attached.replaceChildren(...images.map((src) => make("img", { src, alt: "to be sent", class: "thumb" })),
       ...(images.length ? [make("button", { type: "button", class: "plain small", onclick: () => { images = []; attach([]); } }, "Remove images")] : []));
   }
 
-  // Takes a conversation back to what was before a message, which can be changed and sent again.
+  // Takes a conversation back to what was before a message, which can be changed and sent again. What
+  // is written already stays behind it.
   function takeBack(at) {
     const [message] = now.said.splice(at);
-    text.value = now.draft ||= message.content;
-    images = message.images ?? [];
+    text.value = now.draft = [message.content, now.draft].filter(Boolean).join("\n");
+    images = [...(message.images ?? []), ...images];
     attach([]);
     keep();
     draw();
