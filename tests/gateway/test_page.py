@@ -476,6 +476,19 @@ def talk_with_a_model(page: Page, gateway: Gateway) -> None:
         page.get_by_role("button", name="Regenerate").click()
     assert len(json.loads(asked.value.post_data or "")["messages"]) == 1
     page.get_by_text("from the cache").wait_for()
+    message.fill("third")
+    page.get_by_role("button", name="Edit").click()
+    assert message.input_value() == "Hi\nthird", "what was written is not lost for it"
+    kept = page.get_by_label("Conversation").locator("option")
+    assert kept.all_inner_texts() == ["New conversation"], "nothing is left of the other"
+    page.keyboard.press("Enter")
+    page.get_by_text("from the cache").wait_for()
+    assert kept.count() == 2
+    page.get_by_role("button", name="Delete").click()
+    assert kept.count() == 1
+    page.reload()
+    page.locator("select[name=model] option").first.wait_for(state="attached")
+    assert kept.count() == 1
 
 
 def many_tabs(context: BrowserContext, url: str) -> None:

@@ -36,6 +36,7 @@ ADD = ToolCall("add", {"a": 1, "b": "x"})
             [ToolCall("lookup", {}, ("Rena (the fox)", "city"))],
         ),
         ('f(")", [1, (2, 3)]) and g(x=f)', [ToolCall("f", {}, (")", [1, (2, 3)]))]),
+        ("open(path).read(), then f(x)(1) and f(**{'a': 1}) or not(1)", []),
         ("g(x=f) and h(5)", [ToolCall("h", {}, (5,))]),
         ('{"name": 3} {"name": "add", "arguments": {"a": 1, "b": "x"}', []),
         ("a text (with a remark), f(not closed", []),

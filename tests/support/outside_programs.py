@@ -56,6 +56,8 @@ class _Pages(BaseHTTPRequestHandler):
                 self.answer(b"x" * 100_000 + b"\n" + b"ab\r\n" * 5_000)
             case "/latin":
                 self.answer("größe".encode("latin-1"), "text/plain; charset=ISO-8859-1")
+            case "/idna":
+                self.answer("größe".encode(), "text/plain; charset=idna")
             case "/missing":
                 self.send_error(404)
             case "/cookies":

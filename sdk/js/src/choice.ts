@@ -46,7 +46,7 @@ export class DeviceChoice {
   #waiting: number[] = []; // forced tokens that the matcher has consumed
   #run: Run;
   #given: number; // tokens before the first choice
-  #handle = -1;
+  #handle = 0; // of the sampler; 0 if there is none
   #facts: Facts = { looks_back: false, counts: false, has_state: false };
   #ended = true; // whether the text might end where the matcher was closed
 
@@ -62,11 +62,11 @@ export class DeviceChoice {
     this.#run = new Run(sequence);
     this.#given = sequence.knownTokens().length;
     try {
-      this.#handle = sequence.openSampler(this.#sampler.toJSON());
+      this.#openSampler();
       this.#facts = JSON.parse(raw.samplerFacts(sequence.queue, this.#handle));
     } catch (error) {
       matcher?.close();
-      sequence.closeSampler(this.#handle);
+      this.#closeSampler();
       throw error;
     }
     this.#feedAll();
@@ -166,9 +166,19 @@ export class DeviceChoice {
     }
     const { seed } = this.#sampler;
     if (seed !== undefined) this.#sampler = this.#sampler.seeded(BigInt(seed) + 1n); // other draws
-    this.#sequence.closeSampler(this.#handle);
-    this.#handle = this.#sequence.openSampler(this.#sampler.toJSON());
+    this.#closeSampler();
+    this.#openSampler();
     this.#feedAll();
+  }
+
+  #openSampler(): void {
+    this.#handle = raw.createSampler(this.#sequence.queue, this.#sampler.toJSON());
+  }
+
+  #closeSampler(): void {
+    const handle = this.#handle;
+    this.#handle = 0;
+    if (handle) raw.destroySampler(this.#sequence.queue, handle);
   }
 
   /** True if a forced token waits; asks the grammar for more of them. */
@@ -217,10 +227,10 @@ export class DeviceChoice {
     this.#run.retract();
   }
 
-  /** The generation has ended. */
+  /** The generation has ended. A second call does nothing. */
   close(): void {
     this.pause();
-    this.#sequence.closeSampler(this.#handle);
+    this.#closeSampler();
     if (this.#matcher !== null) {
       this.#ended = this.#matcher.isAccepting;
       this.#matcher.close();

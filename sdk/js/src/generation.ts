@@ -301,8 +301,10 @@ export class Generator {
     this.#sequence.choosing = true;
     try {
       if (this.#chooser === null) {
-        const matcher = await this.#choosing.grammar?.matcher(this.#sequence.model);
-        this.#chooser = new DeviceChoice(this.#sequence, matcher ?? null, this.#choosing);
+        const sequence = this.#sequence;
+        sequence.chooser?.close(); // of a generation that was not read to its end
+        const matcher = await this.#choosing.grammar?.matcher(sequence.model);
+        sequence.chooser = this.#chooser = new DeviceChoice(sequence, matcher ?? null, this.#choosing);
       }
       return await work(this.#chooser);
     } finally {

@@ -40,13 +40,15 @@ export function parseArgs<O extends Record<string, Option<any>>>(
     }
     const { type } = options[name];
     if ((type as unknown) === Boolean) {
+      if (inline !== undefined) throw new UsageError(`${word} takes no value`);
       given[name] = true;
       continue;
     }
     const value = inline ?? args[++i];
     if (value === undefined) throw new UsageError(`${word} wants a value`);
     given[name] = type(value);
-    if (Number.isNaN(given[name])) throw new UsageError(`${word} wants a number, not ${value}`);
+    const isEmpty = (type as unknown) === Number && !value.trim(); // which reads as 0
+    if (isEmpty || Number.isNaN(given[name])) throw new UsageError(`${word} wants a number, not ${value}`);
   }
   for (const [name, option] of Object.entries(options)) {
     if (name in given) continue;

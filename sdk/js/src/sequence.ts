@@ -4,6 +4,7 @@
  * Programs use a `Context`, which adds texts, messages and generations.
  */
 
+import type { DeviceChoice } from "./choice.ts";
 import { isPieError } from "./errors.ts";
 import { ready } from "./loop.ts";
 import type { Model } from "./model.ts";
@@ -41,6 +42,8 @@ export class Sequence {
   tentative: Run | null = null;
   /** Number of the generation that began last. */
   generation = 0;
+  /** What chooses its tokens; ends where another one begins: then that generation can't go on. */
+  chooser: DeviceChoice | null = null;
   /** True if that generation waits for a token. */
   choosing = false;
   /** How far the next token's position lies behind its place among `tokens`. */
@@ -49,7 +52,6 @@ export class Sequence {
   images: Image[] = [];
   #offered = 0; // how many of the first pages the prefix cache has been offered
   #released = false;
-  #samplers = new Set<number>(); // of generations under way
 
   constructor(
     readonly model: Model,
@@ -346,21 +348,9 @@ export class Sequence {
       for (const embed of [this.embed, this.spare]) {
         if (embed.length) raw.deallocEmb(this.queue, embed);
       }
-      for (const sampler of [...this.#samplers]) this.closeSampler(sampler);
+      this.chooser?.close();
       raw.destroyQueue(this.queue);
     }
-  }
-
-  /** Makes a sampler on the server, which ends with the sequence at the latest. */
-  openSampler(parameters: string): number {
-    const sampler = raw.createSampler(this.queue, parameters);
-    this.#samplers.add(sampler);
-    return sampler;
-  }
-
-  /** Ends a sampler. A second call does nothing. */
-  closeSampler(sampler: number): void {
-    if (this.#samplers.delete(sampler)) raw.destroySampler(this.queue, sampler);
   }
 
   /** All tokens that are known, pending ones included. */

@@ -35,6 +35,7 @@ class HostLoop(asyncio.BaseEventLoop):
         self._alarm: tuple[float, int] | None = None  # due time and host future of the next timer
         self._always: int | None = None  # a host future that is always ready, see `_poll`
         self._turns = 0
+        self._cancelled = 0  # timers, since the heap was made
         self.tasks = 0  # that were made
 
     def __del__(self) -> None:
@@ -148,12 +149,12 @@ class HostLoop(asyncio.BaseEventLoop):
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        # asyncio cancels most timers (time-outs), which stay in the heap: rebuild it when half are
-        # dead.
-        timers = self._scheduled
-        live = sum(not timer.cancelled() for timer in timers) if len(timers) > 64 else len(timers)
-        if live * 2 < len(timers):
-            self._scheduled = [timer for timer in timers if not timer.cancelled()]
+        # asyncio cancels most timers (time-outs), which stay in the heap: rebuild it when half
+        # may be dead.
+        self._cancelled += 1
+        if self._cancelled > 32 + len(self._scheduled) // 2:
+            self._cancelled = 0
+            self._scheduled = [timer for timer in self._scheduled if not timer.cancelled()]
             heapq.heapify(self._scheduled)
 
     def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:

@@ -140,7 +140,7 @@ class Response:
         _, _, charset = self.headers.get("content-type", "").lower().partition("charset=")
         try:
             return data.decode(charset.split(";")[0].strip(" \"'") or "utf-8", errors="replace")
-        except LookupError:
+        except (LookupError, UnicodeError):  # there is none of the name, or it is of no texts
             return data.decode(errors="replace")
 
     async def json(self) -> Any:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Literal, TypeAlias
 
 from inferlet import offload, raw
@@ -72,21 +73,30 @@ class interception:  # noqa: N801 - it reads as a verb: `async with interception
 
     async def __aenter__(self) -> interception:
         self._started = raw.monotonic_now()
-        for absence in self._absences:
-            again = absence.ask(0)
-            if again is not None or absence.due(0) is not None:
-                self._tasks.append(asyncio.create_task(self._watch(absence, again)))
+        try:
+            for absence in self._absences:
+                again = absence.ask(0)
+                if again is not None or absence.due(0) is not None:
+                    self._tasks.append(asyncio.create_task(self._watch(absence, again)))
+        except BaseException:
+            await self._end()
+            raise
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         lasted = raw.monotonic_now() - self._started
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end()
         if error is None and self._expected is None:
             raw.note_wait(self._tool, lasted)
-        for absence in self._absences:
-            await absence.end()
+
+    async def _end(self) -> None:
+        """Makes all contexts usable again, also if one of them fails or the task is cancelled."""
+        async with AsyncExitStack() as stack:
+            for absence in reversed(self._absences):
+                stack.push_async_callback(absence.end)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _watch(self, absence: _Absence, again: float | None) -> None:
         """Asks again, as long as something can still be done; and brings the pages back in time."""

@@ -14,13 +14,14 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from inferlet.mcp import Tool
 
 _MARKS = re.compile(r"<\|?/?\w+\|?>|\[TOOL_CALLS\]|\[CALL\]\w*|\[HEAD\]|\[END\]|^\s*Action:", re.M)
-_CALL = re.compile(r"([A-Za-z_][\w.]*)\(")
+_CALL = re.compile(r"(?<!\w)(?<!\)\.)([A-Za-z_][\w.]*)\(")  # no method of a call's result
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,7 @@ def parse(text: str) -> list[ToolCall]:
     A name with parentheses is a call only where their content reads as literals.
     """
     plain = _MARKS.sub(" ", text)
-    found = [call for call, _ in _json_calls(plain)]
-    return found or list(_python_calls(plain))
+    return list(_json_calls(plain)) or list(_python_calls(plain))
 
 
 def schema(tools: Mapping[str, Any] | Iterable[Mapping[str, Any] | Tool]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _named(tool: Mapping[str, Any] | Tool) -> tuple[str, Mapping[str, Any]]:
     return name, next((given[key] for key in keys if given.get(key)), {"type": "object"})
 
 
-def _json_calls(text: str) -> Iterator[tuple[ToolCall, int]]:
+def _json_calls(text: str) -> Iterator[ToolCall]:
     decoder, at = json.JSONDecoder(), 0
     while (at := text.find("{", at)) >= 0:
         try:
@@ -96,7 +96,7 @@ def _json_calls(text: str) -> Iterator[tuple[ToolCall, int]]:
         at = end
         given = found.get("arguments", found.get("parameters", {}))
         if isinstance(found.get("name"), str) and isinstance(given, dict):
-            yield ToolCall(found["name"], given), end
+            yield ToolCall(found["name"], given)
 
 
 def _python_calls(text: str) -> Iterator[ToolCall]:
@@ -104,15 +104,24 @@ def _python_calls(text: str) -> Iterator[ToolCall]:
     for match in _CALL.finditer(text):
         if match.start() < end:
             continue  # within the arguments of the one before
+        # The first parenthesis behind which it parses closes the call, what follows is text.
         for close in (m.end() for m in re.finditer(r"\)", text[match.end() :])):
             try:
                 node = ast.parse(text[match.start() : match.end() + close], mode="eval").body
-                if not isinstance(node, ast.Call):
-                    continue  # words behind it, such as `and`, make more of it than a call
-                named = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
-                values = tuple(ast.literal_eval(value) for value in node.args)
-            except Exception:  # noqa: BLE001  whatever ends it, this is no call
+            except Exception:  # noqa: BLE001  whatever ends it, this is no call yet
                 continue
-            end = match.end() + close
-            yield ToolCall(match[1], named, values)
+            if call := _literal_call(match[1], node):
+                end = match.end() + close
+                yield call
             break
+
+
+def _literal_call(name: str, node: ast.expr) -> ToolCall | None:
+    """A call whose arguments are literals; None if it is none."""
+    if not isinstance(node, ast.Call):
+        return None
+    with suppress(Exception):  # a name among the arguments, say
+        values = tuple(map(ast.literal_eval, node.args))
+        named = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
+        return ToolCall(name, named, values) if all(k.arg for k in node.keywords) else None
+    return None

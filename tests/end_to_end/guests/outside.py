@@ -101,7 +101,8 @@ async def library(url):
         except TypeError:
             continue
         raise AssertionError("no error")
-    latin = await http.get(f"{url}/latin")
+    latin, odd = await http.get(f"{url}/latin"), await http.get(f"{url}/idna")
+    assert await odd.text() == "größe", "what is no encoding of texts is passed over"
     return await latin.text()
 
 

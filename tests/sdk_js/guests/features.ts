@@ -140,6 +140,21 @@ const features: Record<string, () => unknown> = {
     };
   },
 
+  async abandoned() {
+    const grammar = Grammar.choice(["red", "green"]);
+    const begin = async (context: Context) => {
+      for await (const _ of context.generate(undefined, { grammar, maxTokens: 4 }).streamTokens()) return;
+    };
+    const one = filled();
+    for (let i = 0; i < 70; i++) await begin(one);
+    for (let i = 0; i < 260; i++) {
+      const context = filled();
+      await begin(context);
+      context.release();
+    }
+    return one.length;
+  },
+
   async choose() {
     const seen: number[] = [];
     const generator = filled().generate(undefined, { maxTokens: 4 });

@@ -6,12 +6,14 @@ import { markdown } from "./markdown.js";
 
 const KEY = "pie-chats", MOST = 50; // conversations, the newest first
 const FRESH = { system: "", heat: 0.7, most: 1024, model: "" };
-const kept = JSON.parse(localStorage.getItem(KEY) ?? "[]");
+const kept = JSON.parse(localStorage.getItem(KEY) ?? "[]").filter(({ said }) => said.length);
 const begin = () => ({ said: [], ...FRESH, ...(kept[0] && { model: kept[0].model, heat: kept[0].heat, most: kept[0].most, system: kept[0].system }) });
 let now = begin();
 
 function keep() {
-  if (now.said.length && !kept.includes(now)) kept.unshift(now);
+  const at = kept.indexOf(now);
+  if (!now.said.length) kept.splice(at >>> 0, 1); // it has no name; -1 is far behind the last one
+  else if (at < 0) kept.unshift(now);
   kept.length = Math.min(kept.length, MOST);
   for (;;) { // a browser keeps some megabytes
     try {
@@ -54,20 +56,22 @@ export function chat(main) {
   const files = make("input", { type: "file", accept: "image/*", multiple: true, hidden: true, onchange: () => attach([...files.files]) });
   const attached = make("span", { class: "row" }), fault = make("p", { class: "ill", role: "alert" });
   const past = make("select", { "aria-label": "Conversation", onchange: () => open(kept[past.value] ?? begin()) });
-  const forget = make("button", { type: "button", class: "plain", onclick: () => { kept.splice(kept.indexOf(now) >>> 0, 1); keep(); open(begin()); } }, "Delete");
+  const forget = make("button", { type: "button", class: "plain", onclick: () => { now.said = []; keep(); open(begin()); } }, "Delete");
 
   async function attach(chosen) {
-    images.push(...await Promise.all(chosen.filter(({ type }) => type.startsWith("image/")).map(addressOf)));
+    const read = await Promise.all(chosen.filter(({ type }) => type.startsWith("image/")).map(addressOf));
+    images.push(...read); // only now: those before may have been sent meanwhile
     files.value = "";
     attached.replaceChildren(...images.map((src) => make("img", { src, alt: "to be sent", class: "thumb" })),
       ...(images.length ? [make("button", { type: "button", class: "plain small", onclick: () => { images = []; attach([]); } }, "Remove images")] : []));
   }
 
-  // Takes a conversation back to what was before a message, which can be changed and sent again.
+  // Takes a conversation back to what was before a message, which can be changed and sent again. What
+  // is written already stays behind it.
   function takeBack(at) {
     const [message] = now.said.splice(at);
-    text.value = now.draft ||= message.content;
-    images = message.images ?? [];
+    text.value = now.draft = [message.content, now.draft].filter(Boolean).join("\n");
+    images = [...(message.images ?? []), ...images];
     attach([]);
     keep();
     draw();
