@@ -18,7 +18,6 @@ MODULES = {
     "http": "benchmarks.http.compare",
     "inferlets": "benchmarks.inferlets.compare",
     "simulate": "benchmarks.simulated_cluster.run",
-    "device-programs": "benchmarks.device_programs",
     "encoders": "benchmarks.encoders",
     "kernels": "benchmarks.kernels",
     "gpu": "benchmarks.gpu.run",
