@@ -17,11 +17,9 @@ MODULES = {
     "http": "benchmarks.http.compare",
     "inferlets": "benchmarks.inferlets.compare",
     "simulate": "benchmarks.simulated_cluster.run",
-    "kernels": "benchmarks.kernels",
     "gpu": "benchmarks.gpu.run",
     "laptop": "benchmarks.laptop.compare",
     "families": "benchmarks.families",
-    "ways": "benchmarks.ways",
 }
 main = Benchmarks(
     MODULES,
