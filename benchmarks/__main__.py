@@ -9,8 +9,6 @@ MODULES = {
     "starts": "benchmarks.starts",
     "batch": "benchmarks.batch",
     "idle": "benchmarks.idle",
-    "agents": "benchmarks.agents.run",
-    "goals": "benchmarks.goals.run",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",
