@@ -17,7 +17,6 @@ MODULES = {
     "simulate": "benchmarks.simulated_cluster.run",
     "gpu": "benchmarks.gpu.run",
     "laptop": "benchmarks.laptop.compare",
-    "families": "benchmarks.families",
 }
 main = Benchmarks(
     MODULES,
