@@ -103,7 +103,7 @@ def _sides(
     sides: dict[str, Side] = {}
     with ExitStack() as stack:
         server = stack.enter_context(bench_server(model))
-        folder, vocabulary = checkpoint_facts(server.endpoint)
+        folder, vocabulary = _checkpoint_facts(server.endpoint)
         started = []
         most = work.prompt + work.tokens
         if IDEAL in work.peers:
@@ -169,7 +169,7 @@ def _our_side(endpoint: str, program: bytes, work: Settings, vocabulary: int) ->
     return lambda batch: anyio.run(run, batch)
 
 
-def checkpoint_facts(endpoint: str) -> tuple[str, int]:
+def _checkpoint_facts(endpoint: str) -> tuple[str, int]:
     """Where the served checkpoint lies, and how many tokens it knows."""
 
     async def ask() -> tuple[str, int]:

@@ -80,11 +80,6 @@ def real(flag: str, default: float, text: str | None = None) -> Any:
     return option(flag, default=default, type=float, help=text)
 
 
-def one_of(flag: str, choices: tuple[str, ...], default: str, text: str | None = None) -> Any:
-    """One of several names."""
-    return option(flag, default=default, type=click.Choice(choices), help=text)
-
-
 def some_of(
     flag: str, choices: tuple[str, ...], default: tuple[str, ...], text: str | None = None
 ) -> Any:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.device_programs import bound
 from inferlet import Sampler
+from pie_control.api.device_programs import read_parameters
+from pie_control.device_programs.reading import read
 from pie_inference.handlers.base import ServedModel
+from pie_py.device_programs.bound import Bound, bind
+from pie_py.device_programs.program import program_for
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import (
     Batch,
@@ -46,7 +49,7 @@ class Decoding:
         """Makes the samplers, and has each choose a token."""
         every = np.arange(self.count, dtype=np.int32)
         kind = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
-        program = bound(kind, self.model.description.vocab_size)
+        program = _bound(kind, self.model.description.vocab_size)
         sampler = SetSampler(
             samplers=every,
             **packed([program] * self.count),
@@ -114,3 +117,10 @@ def prompt(model: ServedModel, tokens: int) -> list[Batch]:
     vocabulary = model.network.shape.vocab_size
     words = np.random.default_rng(0).integers(2, vocabulary, tokens).astype(np.int32)
     return [EmbedText(words, ids, ids), forward]
+
+
+def _bound(sampler: Sampler, vocabulary: int) -> Bound:
+    """The sampler's program as the server reads it, for a model of so many tokens."""
+    found = read_parameters(sampler.to_json()).program
+    text, _ = read(found.key)
+    return bind(program_for(text, vocabulary), found.values, vocabulary)

@@ -1,8 +1,8 @@
 """`inferlets`: programs of the library beside client-side scripts of the same logic.
 
 Both sides use one server and model. The script sends a request for each step over an OpenAI-style
-endpoint: ours, which knows the beginnings of prompts by its prefix cache, or vLLM's. Each request
-takes a round trip more, which is added here; a program takes one, for its launch and result. Tools
+endpoint, ours, which knows the beginnings of prompts by its prefix cache. Each request takes a
+round trip more, which is added here; a program takes one, for its launch and result. Tools
 are as far from the script as from the server, and take their time.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -21,15 +20,12 @@ from typing import Any
 import anyio
 import click
 
-from benchmarks import options, peers
+from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.compare import checkpoint_facts
 from benchmarks.http.gateway import http_gateway
-from benchmarks.http.vllm import vllm_program, vllm_serve
 from benchmarks.inferlets import scripts
 from benchmarks.inferlets.endpoint import Endpoint
-from benchmarks.inferlets.grown import grow
-from benchmarks.inferlets.pairs import GROWN, PAIRS, TOOL_SECONDS, Pair
+from benchmarks.inferlets.pairs import PAIRS, Pair
 from benchmarks.inferlets.servers import tool_server
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
@@ -37,6 +33,7 @@ from pie_py.client import Client
 from pie_py.config.http import HttpConfig
 from pie_py.config.model import ModelConfig
 
+MODEL = "pie-tiny"
 LIBRARY = Path(__file__).parents[2] / "inferlets"
 
 
@@ -47,9 +44,8 @@ class Settings:
     only: tuple[str, ...] = options.some_of(
         "--only",
         tuple(PAIRS),
-        tuple(name for name, pair in PAIRS.items() if not pair.grown),
-        "Which logic; all of pie-tiny's unless given. Toolbox and speculation are of a model as"
-        " dear as one of 96 M parameters, and over our own endpoint only. Repeatable.",
+        tuple(PAIRS),
+        "Which logic; all unless given. Repeatable.",
     )
     round_trips: tuple[int, ...] = options.option(
         "--round-trip",
@@ -69,7 +65,6 @@ class Settings:
     endpoint: str | None = options.option(
         "--endpoint", metavar="URL", help="An OpenAI-style server of pie-tiny, for the scripts."
     )
-    vllm_python: str | None = peers.vllm_python()
 
 
 Run = Callable[[float], Awaitable[Any]]  # one run, with seconds of a round trip
@@ -90,40 +85,21 @@ class Times:
 
 def inferlets(settings: Settings, progress: Progress) -> Report:
     """Measures each pair at each round trip: runs one at a time, in turns, then streams of them."""
-    grown = any(PAIRS[one].grown for one in settings.only)
-    if grown and (settings.endpoint or settings.vllm_python):
-        raise click.UsageError("toolbox and speculation are measured over our own endpoint only")
     progress.expect(1 + len(settings.only) * len(settings.round_trips))
-    name = "pie-tiny"
     with ExitStack() as stack:
-        tools = stack.enter_context(tool_server(settings.tool / 1000, TOOL_SECONDS))
+        tools = stack.enter_context(tool_server(settings.tool / 1000))
         http = HttpConfig.model_validate(
             {"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]}
         )
-        models = [ModelConfig(source=name, kv_pages=4096)]
-        if grown:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "grown"
-            grow(folder, GROWN)
-            models.append(ModelConfig(source=str(folder), kv_pages=2048))
-            models.append(ModelConfig(source="pie-tiny-draft", kv_pages=512))
+        model = ModelConfig(source=MODEL, kv_pages=4096)
         cache = {"enabled": settings.prefix_cache}
-        server = stack.enter_context(bench_server(*models, http=http, prefix_cache=cache))
-        if settings.endpoint is not None:
-            url, theirs = settings.endpoint, "endpoint"
-        elif settings.vllm_python is not None:
-            checkpoint, _ = checkpoint_facts(server.endpoint)
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            serving = vllm_serve(
-                vllm_program(settings.vllm_python),
-                ModelConfig(source=checkpoint, name=name),
-                folder,
-                more=("--enable-prefix-caching",),
-            )
-            url, theirs = stack.enter_context(serving)[0], "vLLM"
-        else:
-            url, theirs = stack.enter_context(http_gateway(server.endpoint)).url, "our own endpoint"
+        server = stack.enter_context(bench_server(model, http=http, prefix_cache=cache))
+        url, theirs = settings.endpoint, "endpoint"
+        if url is None:
+            url = stack.enter_context(http_gateway(server.endpoint)).url
+            theirs = "our own endpoint"
         progress("servers are up")
-        places = _Places(server.endpoint, url, tools, name)
+        places = _Places(server.endpoint, url, tools)
         found = anyio.run(_measure_all, settings, places, progress)
     return _report(settings, found, theirs)
 
@@ -133,7 +109,6 @@ class _Places:
     server: str
     endpoint: str
     tools: str
-    model: str
 
 
 async def _measure_all(
@@ -146,8 +121,7 @@ async def _measure_all(
             # `swarm` launches itself by its name.
             path = LIBRARY / pair.program / "main.py"
             digest = await client.upload(path, name=pair.program)
-            model = "grown" if pair.grown else places.model
-            async with Endpoint(places.endpoint, places.tools, model) as endpoint:
+            async with Endpoint(places.endpoint, places.tools, MODEL) as endpoint:
                 ours = _program(client, digest, pair, places.tools)
                 theirs = _script(endpoint, pair)
                 told = await ours(0), await theirs(0)
@@ -164,7 +138,6 @@ async def _measure_all(
 def _program(client: Client, digest: str, pair: Pair, tools: str) -> Run:
     """The program: one round trip."""
     given = list(pair.flags) + (["--url", tools] if pair.tools else [])
-    given += ["--model-name", "grown"] if pair.grown else []
     for option, value in pair.options.items():
         values = value if isinstance(value, list) else [value]
         given += [f"--{option.replace('_', '-')}", *map(str, values)]
@@ -239,9 +212,8 @@ def _report(
         ],
         notes=[
             f"Medians of {settings.rounds} runs in turns; throughput of {settings.at_once} streams."
-            f" Round trips are added; tools take {settings.tool} ms, those of the toolbox 190 to"
-            " 730. × is script over program for latency, program over script for throughput: above"
-            " 1 the program is better."
+            f" Round trips are added; tools take {settings.tool} ms. × is script over program for"
+            " latency, program over script for throughput: above 1 the program is better."
         ],
     )
     for (name, milliseconds), (ours, script) in found.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 QUESTION = "Where does the neighbour of the brother of Edgar live?"
@@ -17,31 +16,6 @@ AGENT = {
         "buy_hen~28(rank)",
     ],
     "request": '- play_man with text "strazyrt".\n- recress_roof with rank 7.',
-}
-# Hundreds of milliseconds per tool, 36 tools, of which four are called. Among twice as many
-# pie-tiny calls wrong ones, or writes nonsense to its limit.
-VERBS = ("find", "read", "write", "open")
-NOUNS = ("file", "room", "flight", "hotel", "taxi", "train", "ticket", "note")
-TOOL_SECONDS = {"fetch_weather": 0.35, "book_table": 0.73, "send_mail": 0.48, "pay_bill": 0.19}
-TOOLBOX = {
-    "apis": [
-        "fetch_weather~35(city)",
-        "book_table~73(colour)",
-        "send_mail~48(text)",
-        "pay_bill~19(rank)",
-        *(f"{verb}_{noun}~20(text)" for verb, noun in product(VERBS, NOUNS)),
-    ],
-    "request": """- fetch_weather with city "Swoosuk".
-- book_table with colour "red".
-- send_mail with text "strazyrt".
-- pay_bill with rank 7.""",
-}
-BY_TURNS = TOOLBOX | {"mode": "one at a time"}
-GROWN = 32  # times as wide as pie-tiny
-STORY = {"prompt": "Once upon a time there was a small fox called Rena. She", "max_tokens": 64}
-COINS = {
-    "prompt": "<|begin|><|user|>\nWrite the word coin 9 times.<|end|>\n<|assistant|>\n",
-    "max_tokens": 64,
 }
 JSON = r"""start: object
 object: "{" pair ("," pair)* "}"
@@ -60,7 +34,6 @@ class Pair:
     options: dict[str, Any]
     flags: tuple[str, ...] = ()  # of the program alone
     tools: bool = False
-    grown: bool = False  # on a model as dear as one of 96 M parameters
 
 
 _OPTIMIZATIONS = {
@@ -69,8 +42,6 @@ _OPTIMIZATIONS = {
     ", cached, early": ("--cache", "--early"),
     ", cached, early, dropped": ("--cache", "--early", "--drop"),
 }
-# A call ends its turn: none is early.
-_OF_TURNS = {"": (), ", cached": ("--cache",), ", cached, dropped": ("--cache", "--drop")}
 PAIRS = {
     "text completion": Pair("text_completion", {"prompt": "Once upon a time", "max_tokens": 64}),
     "prefix caching": Pair(
@@ -113,17 +84,4 @@ PAIRS = {
         f"API agent{name}": Pair("api_agent", AGENT, flags, tools=True)
         for name, flags in _OPTIMIZATIONS.items()
     },
-    **{
-        f"toolbox{name}": Pair("api_agent", TOOLBOX, flags, tools=True, grown=True)
-        for name, flags in _OPTIMIZATIONS.items()
-    },
-    **{
-        f"toolbox by turns{name}": Pair("api_agent", BY_TURNS, flags, tools=True, grown=True)
-        for name, flags in _OF_TURNS.items()
-    },
-    "speculation, drafter": Pair(
-        "speculative_decoding", STORY, ("--drafter", "pie-tiny-draft"), grown=True
-    ),
-    "speculation, lookup": Pair("speculative_decoding", STORY, grown=True),
-    "speculation, lookup, repetition": Pair("speculative_decoding", COINS, grown=True),
 }

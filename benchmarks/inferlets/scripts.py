@@ -47,11 +47,6 @@ async def hierarchical_attention(
     return {}
 
 
-async def speculative_decoding(endpoint: Endpoint, prompt: str, max_tokens: int) -> object:
-    """Speculative decoding: an endpoint without it decodes token by token."""
-    return {"text": await endpoint.text(prompt, max_tokens)}
-
-
 async def beam_search(endpoint: Endpoint, prompt: str, width: int, max_tokens: int) -> object:
     """Beam search: a request for each beam and token, with the likeliest next tokens."""
     beams = [(0.0, prompt)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,13 +13,8 @@ FACTS = {("Edgar", "brother"): "Sam", ("Sam", "neighbour"): "Sovut", ("Sovut", "
 
 
 @contextmanager
-def tool_server(seconds: float, times: Mapping[str, float]) -> Iterator[str]:
-    """Tools that look facts up, or answer the same to all; its URL.
-
-    Args:
-        seconds: that a tool takes.
-        times: the same of those that take another time, by name.
-    """
+def tool_server(seconds: float) -> Iterator[str]:
+    """Tools that look facts up, or answer the same to all, in so many seconds; its URL."""
 
     class Tools(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -28,7 +23,7 @@ def tool_server(seconds: float, times: Mapping[str, float]) -> Iterator[str]:
             asked = urllib.parse.urlparse(self.path)
             query = dict(urllib.parse.parse_qsl(asked.query))
             body = FACTS.get((query.get("0", ""), query.get("1", "")), '"ladder"').encode()
-            time.sleep(times.get(asked.path[1:], seconds))
+            time.sleep(seconds)
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

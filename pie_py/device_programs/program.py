@@ -54,8 +54,8 @@ MOST_COST = 1280  # additions for each token of the vocabulary; all rules of `Sa
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 _REMEMBERED = 256  # programs that are not read again
 LEAST_COST = 1 << 22  # additions that are left aside: those of short values
-# Of operations that take as long as several however short their values are: as how many; as
-# `python -m benchmarks prices` measures them.
+# Of operations that take as long as several however short their values are: as how many
+# (a closed experiment, `prices` in docs/benchmarks.md, measured them).
 CALLS = {
     **dict.fromkeys(("counts", "given", "floordiv", "gather", "argmax", "argsort", "matvec"), 3),
     "sigmoid": 3,

@@ -112,7 +112,7 @@ def test_sleepers_sleep_on_over_a_restart(folder: Path) -> None:
 
 @pytest.mark.nightly
 def test_many_that_sleep_take_little(folder: Path) -> None:
-    """`benchmarks durable` has 10 000 of them, in a gigabyte."""
+    """Of 10 000 the closed experiment `durable` had figures (docs/durable.md)."""
     count, most = 1000, 100_000  # bytes of each
     with Server(folder, **IDLE) as server, server.client() as client:
         program = client.upload(AGENT.encode(), "agent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -17,9 +18,9 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 from support.checkpoints import edited
 from support.model_rig import Rig, Step, causal, runs_of
+from support.transformers_classes import random_module, small_config
 from transformers import PreTrainedModel
 
-from benchmarks.families import random_module, small_config
 from pie_inference.attention import Chunk
 from pie_inference.errors import LoadError
 from pie_inference.loading.check import check
@@ -28,6 +29,7 @@ from pie_inference.models.by_transformers.network import ByTransformers
 from pie_inference.models.by_transformers.products import Ours
 from pie_py.cli import main
 
+TESTS = Path(__file__).parents[1]
 # Learned positions, none, slopes; latents; windows that slide and stand; experts; soft caps; layers
 # of several widths; embeddings for each layer; sinks; logits that are scaled; convolutions; states.
 KINDS = (
@@ -339,10 +341,17 @@ def test_rounded_to_int8(tmp_path: Path) -> None:
 @pytest.mark.timeout(0)  # each class is given its own time
 def test_every_class_of_transformers() -> None:
     """None is wrong: what is not right is refused."""
-    command = [sys.executable, "-m", "benchmarks", "families", "--json"]
-    rows = json.loads(subprocess.check_output(command, text=True))["rows"]
-    outcomes = Counter(row[1] for row in rows)
+    outcomes = outcomes_of()
     assert outcomes["wrong"] == 0
     assert outcomes["right"] >= 130
-    rows = json.loads(subprocess.check_output([*command, "--images"], text=True))["rows"]
-    assert "wrong" not in {row[1] for row in rows}
+    images = outcomes_of("--images")
+    assert images
+    assert images["wrong"] == 0
+
+
+def outcomes_of(*options: str) -> Counter[str]:
+    """How many of transformers' classes have each outcome."""
+    command = [sys.executable, "-m", "support.transformers_classes", *options]
+    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    told = subprocess.check_output(command, text=True, env={**os.environ, "PYTHONPATH": paths})
+    return Counter(json.loads(line)[1] for line in told.splitlines())

@@ -1,36 +1,39 @@
-"""`families`: each class of transformers' that writes text, small and random, served exactly?"""
+"""Each class of transformers' that writes text, small and random: is it served exactly?
+
+    PYTHONPATH=tests python -m support.transformers_classes [--images] [--only PART]
+
+tells each class's outcome in a line of JSON, of the prompt in pieces, steps and both in one batch;
+with `--images` of those that read images, with two each.
+"""
 
 from __future__ import annotations
 
+import argparse
 import io
+import json
 import math
 import os
 import resource
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 
-from benchmarks import options
-from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.image_families import SIZES as IMAGE_SIZES
-from benchmarks.image_families import save_processor, tell_tokens
 from pie_inference import handlers
 from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.models.by_transformers.network import ByTransformers
-from pie_py.bench.report import Report
 from pie_py.config.model import ModelConfig
 from pie_py.wire.images import ImageSize
 from pie_py.wire.plan import EmbedImage, EmbedText, Forward
+from support.small_processors import SIZES as IMAGE_SIZES
+from support.small_processors import save_processor, tell_tokens
 
 PAGE = 8
 ERROR = 1e-3  # of log-probabilities, at most
@@ -65,18 +68,7 @@ SIZES: dict[str, Any] = {name: size for size, names in NAMES.items() for name in
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Classes of causal models, of models that read images too, and those of one name."""
-
-    images: bool = options.option(
-        "--images", is_flag=True, default=False, help="Classes that read images, with two each."
-    )
-    only: str = options.option("--only", default="", help="Model types that contain this alone.")
-
-
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of a class: right, wrong, refused or not made; which way it went, or why not."""
 
     kind: str
@@ -392,29 +384,24 @@ def apart(name: str, model_type: str, *, images: bool) -> Outcome:
     return Outcome(parts[0], parts[1], float(parts[2]))
 
 
-def families(settings: Settings, progress: Progress) -> Report:
-    """Each class in a process of its own; the prompt in pieces, steps and both in one batch."""
+def main() -> None:
+    """Tries each class in a process of its own."""
     from transformers.models.auto import modeling_auto as auto
 
-    tables = [auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES]
-    if settings.images:
-        tables = [auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES]
+    parser = argparse.ArgumentParser(description="Classes of transformers', small and random.")
+    parser.add_argument("--images", action="store_true", help="those that read images")
+    parser.add_argument("--only", default="", help="model types that contain this alone")
+    given = parser.parse_args()
+    images = auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    table = images if given.images else auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     names = {
         str(name): kind
-        for table in tables
         for kind, name in table.items()
-        if isinstance(name, str) and settings.only in kind
+        if isinstance(name, str) and given.only in kind
     }
-    progress.expect(len(names))
-    report = Report("Families", ["class", "outcome", "how", "error"])
-    counts: Counter[str] = Counter()
     for name, model_type in names.items():
-        found = apart(name, model_type, images=settings.images)
-        counts[found.kind] += 1
-        progress(f"{name} {found.kind} {found.said} {found.error:.1e}")
-        report.rows.append([name, found.kind, found.said, f"{found.error:.1e}"])
-    report.notes.append(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
-    return report
+        print(json.dumps([name, *apart(name, model_type, images=given.images)]), flush=True)
 
 
-BENCHMARK = Benchmark(Settings, families)
+if __name__ == "__main__":
+    main()

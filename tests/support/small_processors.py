@@ -1,4 +1,5 @@
-"""Small processors of images, beside small random modules of `families.py`."""
+"""Small processors of images, beside the small random modules of
+`transformers_classes.py`."""
 
 from __future__ import annotations
 

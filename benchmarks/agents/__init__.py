@@ -1,1 +1,0 @@
-"""Whole sessions of agents: over HTTP beside vLLM, and on a simulated GPU."""

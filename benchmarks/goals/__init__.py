@@ -1,1 +1,0 @@
-"""Goals of whole programs, held against first come, first served and equal turns."""
