@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.abc
@@ -38,6 +39,8 @@ class Route:
     def __init__(self, server: Connection) -> None:
         """Takes the connection to the server that the client was given."""
         self.server = server
+        # Instances that are read from, by id.
+        self.readers: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
     async def at(self, instance: str, act: Callable[[Connection], Awaitable[Value]]) -> Value:
         """Acts at the server or node that has an instance."""
@@ -134,7 +137,7 @@ class Redirected(Route):
     async def _follow(self, stream: Stream, why: str) -> None:
         """Has the stream of a durable instance go on where that does, whose node is lost."""
         until = anyio.current_time() + DURABLE_PATIENCE
-        while stream.error is None and stream.ended is None:
+        while stream.is_open:
             problem: ClientError
             try:
                 there = await self._ask(methods.Where(stream.instance, lost=True))
