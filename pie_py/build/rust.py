@@ -149,6 +149,8 @@ def _profile(manifest: Path) -> Iterator[str]:
 def _modules(messages: str, folder: Path) -> Iterator[Path]:
     manifest = folder / "Cargo.toml"
     for line in messages.splitlines():
+        if not line.startswith("{"):
+            continue  # what a macro has printed
         message = json.loads(line)
         if message["reason"] == "compiler-artifact" and Path(message["manifest_path"]) == manifest:
             yield from (Path(name) for name in message["filenames"] if name.endswith(".wasm"))
