@@ -96,8 +96,8 @@ class FunctionHost:
     def take(self, message: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> bool:
         """Starts or cancels a call if the message asks for it; whether it does."""
         if message.get("type") == "execute":
-            scope = self._scopes[message["number"]] = anyio.CancelScope()
-            tasks.start_soon(self._run, message, scope)
+            begun = self._scopes[message["number"]] = anyio.CancelScope()
+            tasks.start_soon(self._run, message, begun)
         elif message.get("type") == "cancel":
             scope = self._scopes.get(message["number"])
             if scope is not None:

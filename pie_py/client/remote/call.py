@@ -73,7 +73,7 @@ class Call:
         await self.instance.cancel()
 
     async def _next(self) -> tuple[str, Any]:
-        """The kind and value of what comes next: whoever asks again gets the answer again. Messages
+        """The kind and value of what comes next; after the answer, the answer again and again. Messages
         of an earlier call of the object are old.
         """
         while self._answer is None:
