@@ -73,8 +73,8 @@ class Call:
         await self.instance.cancel()
 
     async def _next(self) -> tuple[str, Any]:
-        """The kind and value of what comes next; after the answer, the answer again and again. Messages
-        of an earlier call of the object are old.
+        """The kind and value of what comes next; after the answer, that again. Messages of an
+        earlier call of the object are old.
         """
         while self._answer is None:
             message = await self.instance.receive()
