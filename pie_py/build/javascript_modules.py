@@ -33,8 +33,17 @@ def read_javascript(main: Path) -> dict[str, bytes]:
     unread = [main]
     while unread:
         importer = unread.pop()
-        for match in _IMPORT.finditer(found[importer]):
-            file = _find(importer, match[2].decode("utf-8", "replace"))
+        source = found[importer]
+        for match in _IMPORT.finditer(source):
+            name = match[2].decode("utf-8", "replace")
+            file = _find(importer, name)
+            if file is None:
+                line = source[source.rfind(b"\n", 0, match.start()) + 1 : match.start()]
+                if line.lstrip().startswith((b"//", b"/*", b"*")):
+                    continue  # a comment, most likely; else the server says what is missing
+                raise BadProgram(
+                    f"{importer.name} imports {name!r}, and there is no such module beside it"
+                )
             if file not in found:
                 found[file] = file.read_bytes()
                 unread.append(file)
@@ -44,11 +53,11 @@ def read_javascript(main: Path) -> dict[str, bytes]:
     return {file.relative_to(root).as_posix(): text for file, text in found.items()}
 
 
-def _find(importer: Path, name: str) -> Path:
+def _find(importer: Path, name: str) -> Path | None:
     place = importer.parent / PurePosixPath(name)
     plain = [Path(f"{place}{ending}") for ending in ("", *ENDINGS)]
     indexes = [place / f"index{ending}" for ending in ENDINGS]
     for file in (*plain, *indexes, place.with_suffix(".ts")):
         if file.is_file() and file.suffix in ENDINGS:
             return file.resolve()
-    raise BadProgram(f"{importer.name} imports {name!r}, and there is no such module beside it")
+    return None

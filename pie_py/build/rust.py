@@ -148,7 +148,9 @@ def _profile(manifest: Path) -> Iterator[str]:
 
 def _modules(messages: str, folder: Path) -> Iterator[Path]:
     manifest = folder / "Cargo.toml"
-    for line in filter(None, messages.split("\n")):  # strings in JSON may have other ends of lines
+    for line in messages.split("\n"):  # strings in JSON may have other ends of lines
+        if not line.startswith("{"):
+            continue  # what a macro has printed
         message = json.loads(line)
         if message["reason"] == "compiler-artifact" and Path(message["manifest_path"]) == manifest:
             yield from (Path(name) for name in message["filenames"] if name.endswith(".wasm"))

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -22,7 +21,7 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
 from pie_py.client.handshake import encrypts
-from pie_py.client.instance import Instance, branch, opened, read_log
+from pie_py.client.instance import Instance, branch, opened, read_log, reader
 from pie_py.client.local import local_endpoint
 from pie_py.client.remote.call import Call, Remote, Sender, end
 from pie_py.client.remote.reach import Reach
@@ -88,7 +87,6 @@ class Client:
         self._patience = patience
         self._server: dict[str, Any] | None = None  # what to start unless one runs
         self._found: Route | None = None  # once it is connected
-        self._reading: WeakValueDictionary[str, Instance] = WeakValueDictionary()  # by id
         self._stack = AsyncExitStack()
 
     @classmethod
@@ -576,7 +574,6 @@ class Client:
 
             return await opened(
                 *(self._route, connection, "launch"),
-                keep=self._reader,
                 on_late=abandoned,
                 program=program,
                 args=list(args),
@@ -606,7 +603,7 @@ class Client:
         args: Sequence[str] | None = None,
     ) -> Instance:
         """As `Instance.branch`, of an instance by its id, alive or ended."""
-        return self._reader(await branch(self._route, instance_id, at, program, args))
+        return await branch(self._route, instance_id, at, program, args)
 
     async def calls(self, instance_id: str, after: int = 0) -> list[dict[str, Any]]:
         """As `Instance.calls`, of an instance by its id."""
@@ -621,15 +618,10 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        return await self._route.at(instance_id, partial(self._attach_at, instance_id))
-
-    async def _attach_at(self, instance_id: str, connection: Connection) -> Instance:
-        current = self._reading.get(instance_id)
-        if current is not None and connection.session.stream(instance_id) is not None:
+        if (current := reader(self._route, instance_id)) is not None:
             return current
-        return await opened(
-            self._route, connection, "attach", keep=self._reader, instance=instance_id
-        )
+        attach = partial(opened, self._route, method="attach", instance=instance_id)
+        return await self._route.at(instance_id, attach)
 
     async def send(self, instance_id: str, message: str | bytes) -> None:
         """Sends to an instance without reading from it; waits while its mailbox is full.
@@ -789,10 +781,6 @@ class Client:
     @property
     def _connected(self) -> Connection:
         return self._route.server
-
-    def _reader(self, instance: Instance) -> Instance:
-        self._reading[instance.id] = instance
-        return instance
 
     async def _address(self) -> tuple[Endpoint, ClientKey | None]:
         try:

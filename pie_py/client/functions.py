@@ -23,6 +23,7 @@ from typing import Any, Literal, get_type_hints
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import anyio.to_thread
 
 from pie_py.build.modules import MAIN, read_program
@@ -95,7 +96,8 @@ class FunctionHost:
     def take(self, message: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> bool:
         """Starts or cancels a call if the message asks for it; whether it does."""
         if message.get("type") == "execute":
-            tasks.start_soon(self._run, message)
+            begun = self._scopes[message["number"]] = anyio.CancelScope()
+            tasks.start_soon(self._run, message, begun)
         elif message.get("type") == "cancel":
             scope = self._scopes.get(message["number"])
             if scope is not None:
@@ -104,11 +106,11 @@ class FunctionHost:
             return False
         return True
 
-    async def _run(self, message: Mapping[str, Any]) -> None:
+    async def _run(self, message: Mapping[str, Any], scope: anyio.CancelScope) -> None:
         number = message["number"]
-        with anyio.CancelScope() as scope:
-            self._scopes[number] = scope
+        with scope:
             try:
+                await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been, before it began
                 text = await self._call(message)
             finally:
                 self._scopes.pop(number, None)  # two calls may have one number

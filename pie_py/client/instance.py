@@ -149,9 +149,8 @@ class Instance:
     async def detach(self) -> None:
         """Stops reading. The instance ends a minute or so later if it was not launched detached."""
         self._stream.detach()
+        self._stream.close(RpcError("cancelled", "the client has detached from this instance"))
         await self._route.ask(methods.Detach(self.id))
-        text = "the client has detached from this instance"
-        self._stream.close(RpcError("cancelled", text))
 
     async def logs(self, after: int = 0) -> dict[str, Any]:
         """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
@@ -185,22 +184,27 @@ async def branch(
     return await route.at(instance, begin)
 
 
+def reader(route: Route, instance: str) -> Instance | None:
+    """The instance of an id if it is read from here already, and more may come."""
+    found: Instance | None = route.readers.get(instance)
+    return found if found is not None and found._stream.is_open else None
+
+
 async def opened(
     route: Route,
     connection: Connection,
     method: str,
     *,
-    keep: Callable[[Instance], object] = lambda instance: None,
     on_late: Callable[[Instance], None] | None = None,
     **params: Any,
 ) -> Instance:
-    """The instance that a request launches or names; it is read from unless it is `detached`, and
-    `keep` gets it before any later message is handled.
-    """
+    """The instance that a request launches or names; it is read from unless it is `detached`."""
     session = connection.session
 
     def read(answer: dict[str, Any]) -> Instance:
         name = params["instance"] if method == "attach" else answer["instance"]
+        if (current := reader(route, name)) is not None:  # another task has attached meanwhile
+            return current
         stream = Stream(session, name, answer.get("first", 0))
         stream.durable = method == "branch" or answer.get("durable", False)
         if params.get("detached"):
@@ -209,8 +213,7 @@ async def opened(
             session.open_stream(stream)
         if answer.get("state", "running") != "running":
             stream.finish(answer["state"], answer["text"])
-        found = Instance(route, answer.get("program", ""), stream)
-        keep(found)
+        found = route.readers[name] = Instance(route, answer.get("program", ""), stream)
         return found
 
     made: Instance = await connection.request(

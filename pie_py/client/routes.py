@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.abc
@@ -38,6 +39,8 @@ class Route:
     def __init__(self, server: Connection) -> None:
         """Takes the connection to the server that the client was given."""
         self.server = server
+        # Instances that are read from, by id.
+        self.readers: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
     async def at(self, instance: str, act: Callable[[Connection], Awaitable[Value]]) -> Value:
         """Acts at the server or node that has an instance."""
@@ -99,12 +102,16 @@ class Redirected(Route):
             return known
         there = await self._ask(methods.Where(instance, lost=lost))
         connection = await self._reach(there)
+        self._note(instance, there["node"])
+        return connection
+
+    def _note(self, instance: str, life: str) -> None:
+        """An instance is at the node of a life, perhaps not the one in its id."""
         self._moved.pop(instance, None)
-        if there["node"] != instance.rpartition("@")[2]:
-            self._moved[instance] = there["node"]
+        if life != instance.rpartition("@")[2]:
+            self._moved[instance] = life
             if len(self._moved) > MOST_MOVED:
                 del self._moved[next(iter(self._moved))]
-        return connection
 
     async def at(self, instance: str, act: Callable[[Connection], Awaitable[Value]]) -> Value:
         """Acts at the node that has an instance: at another one if a durable one's node is lost."""
@@ -134,7 +141,7 @@ class Redirected(Route):
     async def _follow(self, stream: Stream, why: str) -> None:
         """Has the stream of a durable instance go on where that does, whose node is lost."""
         until = anyio.current_time() + DURABLE_PATIENCE
-        while stream.error is None and stream.ended is None:
+        while stream.is_open:
             problem: ClientError
             try:
                 there = await self._ask(methods.Where(stream.instance, lost=True))
@@ -149,7 +156,7 @@ class Redirected(Route):
             else:
                 try:
                     await stream.move(await self._reach(there))
-                    self._moved[stream.instance] = there["node"]
+                    self._note(stream.instance, there["node"])
                     return
                 except ClientError as error:  # it is not there yet
                     problem = error
@@ -244,9 +251,13 @@ class Redirected(Route):
         connection.session.on_moved = lambda stream, why: self._tasks.start_soon(
             partial(self._follow, stream, why)
         )
-        await self._tasks.start(connection.run)
-        self._tasks.start_soon(self._watch, life, connection)
-        problem = await connection.ready()
+        try:
+            await self._tasks.start(connection.run)
+            self._tasks.start_soon(self._watch, life, connection)
+            problem = await connection.ready()
+        except BaseException:
+            connection.session.leave()  # who comes next makes another one
+            raise
         if problem is not None:
             if isinstance(problem, RpcError):
                 raise problem

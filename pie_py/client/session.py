@@ -180,10 +180,6 @@ class Session:
         """From now on a stream gets the items of its instance."""
         self._streams[stream.instance] = stream
 
-    def stream(self, instance: str) -> Stream | None:
-        """The stream that gets an instance's items."""
-        return self._streams.get(instance)
-
     def close_stream(self, instance: str) -> None:
         """From now on no stream gets an instance's items."""
         self._streams.pop(instance, None)

@@ -62,6 +62,11 @@ class Stream:
         self._consumed, self._consumed_bytes = first, 0
         self._acked, self._acked_bytes = first, 0
 
+    @property
+    def is_open(self) -> bool:
+        """True if more may arrive."""
+        return self.ended is None and self.error is None
+
     def __len__(self) -> int:
         """Messages that have arrived and were not taken."""
         return len(self._messages)

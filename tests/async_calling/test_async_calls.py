@@ -525,6 +525,8 @@ def test_what_does_not_fit_is_cut_or_ends_it(client: Client) -> None:
         (["--tools", "@nothing.json"], "there is no file nothing.json"),
         (["--tools", "[]"], "there are no tools"),
         (["--tools", '[{"name": "1"}]'], "tool number 0: '1' is not a function's name"),
+        (["--tools", '[{"name": "in"}]'], "tool number 0: 'in' is not a function's name"),
+        (["--tools", '[{"name": "f", "seconds": 1e999}]'], "inf is no number of seconds"),
         (["--tools", '[{"name": "a", "run": {"kind": "b"}}]'], "no kind of tool is called 'b'"),
         (
             ["--tools", '[{"name": "a", "run": {"kind": "http"}}]'],

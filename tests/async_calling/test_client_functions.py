@@ -114,6 +114,36 @@ async def test_two_calls_of_one_number_are_both_answered(tmp_path: Path) -> None
     assert found["answers"] == ["done", "done"]
 
 
+CHANGES_ITS_MIND = b"""
+import json
+from inferlet import session
+
+async def main(args):
+    for number in range(2):
+        call = {"type": "execute", "number": number, "name": "act", "arguments": {}}
+        session.send(json.dumps(call))
+        if number == 0:
+            session.send(json.dumps({"type": "cancel", "number": 0}))
+    return json.dumps({"answered": json.loads(await session.receive())["number"]})
+"""
+
+
+async def test_a_call_that_is_cancelled_with_the_next_message_does_not_begin(
+    tmp_path: Path,
+) -> None:
+    begun: list[str] = []
+
+    async def act() -> str:
+        begun.append("it")
+        return "done"
+
+    with Server(tmp_path, **replaying(tmp_path)) as server:
+        async with Client(server.endpoint) as client:
+            found = await client.answer("act", [act], program=CHANGES_ITS_MIND)
+    assert found["answered"] == 1
+    assert begun == ["it"]
+
+
 async def test_a_server_that_is_lost_in_the_middle_is_told_as_such(tmp_path: Path) -> None:
     with Server(tmp_path, **replaying(tmp_path)) as server:
 

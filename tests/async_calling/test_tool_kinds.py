@@ -42,17 +42,30 @@ def test_http_tools(client: Client, calling_site: Site) -> None:
 
 def test_mcp_tools(client: Client) -> None:
     tools = [
-        {"type": "mcp", "server": "tools", "allow": ["add", "fail"]},
+        {"type": "mcp", "server": "tools", "allow": ["add", "fail", "find-way"]},
         tool("sky", {"kind": "mcp", "server": "tools", "tool": "weather"}, ["place"]),
         tool("die", {"kind": "mcp", "server": "nothing"}),
     ]
-    calls = script("a: add(a=2, b=3)", "b: fail()", 'c: sky(place="Bern")', "d: die()")
+    calls = script(
+        *("a: add(a=2, b=3)", "b: fail()", 'c: sky(place="Bern")', "d: die()"),
+        'e: find_way(start="Bern")',
+    )
     found = results(run(client, tools, calls))
     assert json.loads(found["a"]) in (5, {"result": 5})
     assert "no such luck" in found["b"]
     assert found["b"].startswith("error: ")
     assert "Bern" in found["c"] or json.loads(found["c"])
     assert found["d"].startswith("error: not-found")
+    assert "from Bern" in found["e"]
+
+
+def test_arguments_whose_names_are_none_in_python(client: Client) -> None:
+    echo = {"kind": "simulated", "seconds": 0, "result": "{from}, {user-id}, {2nd}"}
+    entry = tool("move", echo, ["from", "user-id", "2nd"])
+    entry["parameters"]["required"] = ["from", "user-id"]
+    calls = script('a: move(from_="x", user_id=3, _2nd=True)')
+    found = results(run(client, [entry], calls))
+    assert json.loads(found["a"]) == "x, 3, true"
 
 
 def test_child_inferlets(client: Client) -> None:

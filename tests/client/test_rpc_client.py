@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -461,6 +461,34 @@ def test_detached_instances_and_attach(bench: Bench) -> None:
         late = client.attach(instance.id)
         assert list(late) == []
         assert late.result() == "counted"
+
+
+@pytest.mark.anyio
+async def test_an_instance_that_is_attached_to_twice_has_one_reader(bench: Bench) -> None:
+    async with Client(bench.endpoint) as client:
+        launched = await client.launch("count", ["2000"], detached=True)
+        first, second = [client.attach(launched.id) for _ in range(2)]
+        found: list[Instance] = []
+
+        async def attach(asked: Awaitable[Instance]) -> None:
+            found.append(await asked)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(attach, first)
+            tasks.start_soon(attach, second)
+        assert found[0] is found[1]
+        with anyio.fail_after(20):
+            assert [text async for text in found[0]] == [str(i) for i in range(2000)]
+
+
+@pytest.mark.anyio
+async def test_who_gives_up_a_detachment_reads_no_more(bench: Bench) -> None:
+    async with Client(bench.endpoint) as client:
+        instance = await client.launch("echo")
+        with anyio.move_on_after(0):
+            await instance.detach()
+        with anyio.fail_after(20), pytest.raises(RpcError, match="has detached"):
+            await instance.receive()
 
 
 def test_a_vanished_client_is_noticed(proxy: Proxy, bench: Bench) -> None:

@@ -235,6 +235,29 @@ def test_streams_and_many_at_once(client: sync.Client) -> None:
     assert call.result()
 
 
+async def wait_for_word() -> str:
+    from inferlet import session
+
+    return await session.receive()
+
+
+def test_a_call_that_nobody_waits_for_a_while_keeps_its_answer(server: Server) -> None:
+    async def main() -> None:
+        async with Client(server.endpoint) as client:
+            call = await client.spawn(wait_for_word)
+            with anyio.move_on_after(0.2) as waiting:
+                await call.result()
+            assert waiting.cancelled_caught
+            await call.instance.send("now")
+            assert [await call.result(), await call.result()] == ["now", "now"]
+            failed = await client.spawn(lambda: 1 / 0)
+            for _ in range(2):
+                with pytest.raises(ZeroDivisionError):
+                    await failed.result()
+
+    anyio.run(main)
+
+
 def test_the_synchronous_client_works_within_another_event_loop(client: sync.Client) -> None:
     async def main() -> None:
         assert list(client.stream(travelling.count, 2)) == [Point(0), Point(1)]

@@ -105,6 +105,14 @@ def test_inputs_that_begin_alike_go_together(client: sync.Client) -> None:
     assert client.map(number_of, texts, at_once=1) == [3, 1, 4, 2]
 
 
+@pytest.mark.parametrize("at_once", [0, -1])
+def test_inputs_of_which_none_may_be_under_way_are_an_error(
+    client: sync.Client, at_once: int
+) -> None:
+    with pytest.raises(ValueError, match=f"at_once={at_once}: .* give 1 or more"):
+        client.map(waits, [1, 2], at_once=at_once)
+
+
 def test_a_bar_is_shown_to_who_asks_for_it(
     client: sync.Client, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -175,6 +175,11 @@ def test_branches_share_what_was(server: Server) -> None:
         third = client.branch(other.id, at + 1, program=client.upload(changed, "say"))
         assert all_of(third) == "<two> "
         assert third.result() == f"{number} a two"
+        fourth = first.branch(at)
+        again = client.attach(fourth.id)
+        fourth.send("two")
+        assert all_of(fourth) == "two "
+        assert again.result() == fourth.result() == f"{number} a two"
         with pytest.raises(InferletFailed, match=r"departs from its journal at call"):
             client.branch(first.id, at + 1, args=["--word", "b"]).result()
         with pytest.raises(RpcError, match="not-found"):

@@ -52,7 +52,7 @@ def test_modules_are_found_wherever_they_are_imported(tmp_path: Path) -> None:
         "lib/a.ts": "export * from '../b';",
         "b.ts": "export const b = 1;",
         "side/index.js": "import x from 'inferlet'; // import './no/such/thing",
-        "later.mjs": "",
+        "later.mjs": "// import old from './old.js';\n/* from './older'\n * from './oldest' */",
         "unrelated.js": "",
     }
     for name, text in files.items():

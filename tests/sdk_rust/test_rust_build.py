@@ -61,6 +61,21 @@ def test_a_crate_outside_of_the_repository(crate: Path, tmp_path: Path) -> None:
     assert [path.name for path in output.parent.iterdir()] == ["mine.wasm"]
 
 
+def test_a_macro_that_prints(crate: Path, tmp_path: Path) -> None:
+    macros = tmp_path / "macros"
+    (macros / "src").mkdir(parents=True)
+    package = MANIFEST.partition("[lib]")[0].replace("mine", "says")
+    (macros / "Cargo.toml").write_text(f"{package}[lib]\nproc-macro = true\n")
+    (macros / "src/lib.rs").write_text(
+        "use proc_macro::TokenStream;\n#[proc_macro]\n"
+        'pub fn say(_: TokenStream) -> TokenStream { println!("hello"); TokenStream::new() }\n'
+    )
+    says = f'says = {{ path = "{macros}" }}\n'
+    (crate / "Cargo.toml").write_text(MANIFEST + says + QUICK)
+    (crate / "src/lib.rs").write_text(f"says::say!();\n{PROGRAM}")
+    assert build_crate(crate, tmp_path / "out.wasm").is_file()
+
+
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_the_librarys_folder_stays_clean(

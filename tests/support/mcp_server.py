@@ -43,6 +43,12 @@ def weather(place: str) -> Weather:
     return Weather(place=place, degrees=21.5)
 
 
+@server.tool("find-way")
+def find_way(start: str) -> str:
+    """Has a name that is none in Python."""
+    return f"from {start}"
+
+
 @server.tool()
 def fail() -> str:
     """Raises."""

@@ -51,7 +51,7 @@ class DurableInstances:
             try:
                 await self._ask(lambda: SharedDatabase(self._store).close())
                 break
-            except StoreUnusable as error:  # it may be away
+            except (StoreUnusable, DatabaseAway) as error:
                 log.warning("the database has no tables yet", reason=str(error))
             await trio.sleep(AGAIN_SECONDS)
         async for life in self._over:

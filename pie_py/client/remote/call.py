@@ -36,16 +36,21 @@ class Call:
         self.instance = instance
         self._reach = reach
         self._number = number
-        self._values = self._read()
-        self._iterated = False
-        self._returned: Any = None
+        self._answer: tuple[str, Any] | None = None  # its kind, and its value or exception
 
     def __repr__(self) -> str:
         return f"<Call of {self._reach.name}, {self.instance.id}>"
 
-    def __aiter__(self) -> AsyncIterator[Any]:
-        self._iterated = True
-        return self._values
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        kind, value = await self._next()
+        while kind == "yield":
+            yield value
+            kind, value = await self._next()
+        if kind == "raise":
+            raise value
+        if value is not None:  # one that yields returns nothing
+            name = self._reach.name
+            raise TypeError(f"{name} yields nothing: use `client.run({name}, ...)`")
 
     async def result(self) -> Any:
         """The function's result. Raises `InferletFailed`: it was ended: by a limit, or by `cancel`.
@@ -56,30 +61,32 @@ class Call:
             raise TypeError(
                 f"{self._reach.name} yields: read it with `client.stream({self._reach.name}, ...)`"
             )
-        async for _ in self._values:
-            pass
-        return self._returned
+        kind, value = await self._next()
+        while kind == "yield":
+            kind, value = await self._next()
+        if kind == "raise":
+            raise value
+        return value
 
     async def cancel(self) -> None:
         """Ends it."""
         await self.instance.cancel()
 
-    async def _read(self) -> AsyncIterator[Any]:
-        """Messages until the call has ended; those of an earlier call of the object are old."""
-        async for message in self.instance:
+    async def _next(self) -> tuple[str, Any]:
+        """The kind and value of what comes next; after the answer, that again. Messages of an
+        earlier call of the object are old.
+        """
+        while self._answer is None:
+            message = await self.instance.receive()
+            if message is None:
+                self._answer = "raise", await ending(self.instance)
+                break
             number, kind, value = understood(message, self.instance, self._reach)
-            if number != self._number:
-                continue
-            if kind == "raise":
-                raise value
-            if kind == "return":
-                if self._iterated and value is not None:  # one that yields returns nothing
-                    name = self._reach.name
-                    raise TypeError(f"{name} yields nothing: use `client.run({name}, ...)`")
-                self._returned = value
-                return
-            yield value
-        raise await ending(self.instance)
+            if number == self._number and kind == "yield":
+                return kind, value
+            if number == self._number:
+                self._answer = kind, value
+        return self._answer
 
 
 PRINTED = (-1, "", None)  # a message that is done with; no call has this number

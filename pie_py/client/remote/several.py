@@ -55,8 +55,10 @@ async def call_each(
 ) -> None:
     """Calls a function for each input, so many at once; `done` is told of each as it ends. What it
     raises first ends the others, and is raised. Raises `TypeError`: it yields. Raises
-    `ClientError`: no server.
+    `ValueError`: none may be under way. Raises `ClientError`: no server.
     """
+    if at_once < 1:
+        raise ValueError(f"at_once={at_once}: no input would be under way; give 1 or more")
     problem: Exception | None = None
     with progress_bar(len(inputs), progress) as advance, anyio.CancelScope() as scope:
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 from typing import Any
 from urllib.parse import quote
 
@@ -47,7 +49,7 @@ async def load_tools(text: str, client: ClientLink) -> list[Tool]:
     for number, entry in enumerate(found):
         try:
             if entry.get("type") == "mcp":
-                tools += await _of_server(entry)
+                tools += await _of_server(entry, client)
             else:
                 tools.append(tool_from_json(entry, client))
         except (KeyError, TypeError, AttributeError, ValueError, PieError) as error:
@@ -66,21 +68,48 @@ def tool_from_json(entry: Mapping[str, Any], client: ClientLink) -> Tool:
     """
     function = entry.get("function", entry)
     name = function["name"]
-    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+    if not isinstance(name, str) or name != _written_name(name):
         raise ValueError(f"{name!r} is not a function's name")
     schema = function.get("parameters") or {}
     run = entry.get("run", function.get("run"))
     timeout = entry.get("timeout", function.get("timeout"))
     properties = schema.get("properties") or {}
+    names = {_argument_name(key): key for key in properties}
     return Tool(
         name,
-        client.runner(name) if run is None else runner(run, client, name),
+        _renamed(client.runner(name) if run is None else runner(run, client, name), names),
         str(function.get("description") or ""),
-        {str(key): value if isinstance(value, dict) else {} for key, value in properties.items()},
-        tuple(schema.get("required") or ()),
-        float(entry.get("seconds", function.get("seconds", DEFAULT_SECONDS))),
-        None if timeout is None else float(timeout),
+        {
+            _argument_name(key): value if isinstance(value, dict) else {}
+            for key, value in properties.items()
+        },
+        tuple(map(_argument_name, schema.get("required") or ())),
+        _seconds(entry.get("seconds", function.get("seconds", DEFAULT_SECONDS))),
+        None if timeout is None else _seconds(timeout),
     )
+
+
+def _written_name(name: str) -> str:
+    """The name by which a function is called, which Python's parser reads."""
+    return ".".join(map(_argument_name, name.split(".")))
+
+
+def _argument_name(name: str) -> str:
+    """The name under which an argument is given: `from_` of `from`, `user_id` of `user-id`."""
+    written = re.sub(r"\W|^(?=\d)|^$", "_", name)
+    return f"{written}_" if iskeyword(written) else written
+
+
+def _renamed(run: Run, names: Mapping[str, str]) -> Run:
+    """A tool that gets arguments under its own names, by those under which they are given."""
+    return lambda arguments: run({names[name]: value for name, value in arguments.items()})
+
+
+def _seconds(given: Any) -> float:
+    seconds = float(given)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"{given!r} is no number of seconds")
+    return seconds
 
 
 def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
@@ -99,7 +128,9 @@ def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
         case "inferlet":
             return inferlet_tool(where["program"], where.get("args"))
         case "simulated":
-            return simulated_tool(float(where["seconds"]), where.get("result"), where.get("error"))
+            return simulated_tool(
+                _seconds(where["seconds"]), where.get("result"), where.get("error")
+            )
         case other:
             raise ValueError(f"no kind of tool is called {other!r}")
 
@@ -198,18 +229,20 @@ def simulated_tool(seconds: float, result: Any = None, error: str | None = None)
     return run
 
 
-async def _of_server(entry: Mapping[str, Any]) -> list[Tool]:
+async def _of_server(entry: Mapping[str, Any], client: ClientLink) -> list[Tool]:
     """All tools of an MCP server, or those that the entry's `allow` names."""
     server, allowed = entry["server"], entry.get("allow")
-    seconds = float(entry.get("seconds", DEFAULT_SECONDS))
+    times = {name: entry[name] for name in ("seconds", "timeout") if name in entry}
     return [
-        Tool(
-            found.name,
-            mcp_tool(server, found.name),
-            found.description or "",
-            found.input_schema.get("properties") or {},
-            tuple(found.input_schema.get("required") or ()),
-            seconds,
+        tool_from_json(
+            {
+                "name": _written_name(found.name),
+                "description": found.description,
+                "parameters": found.input_schema,
+                "run": {"kind": "mcp", "server": server, "tool": found.name},
+                **times,
+            },
+            client,
         )
         for found in await mcp.list_tools(server)
         if allowed is None or found.name in allowed
