@@ -443,6 +443,7 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             page.close()
         assert not faults
         many_tabs(browser.new_context(), gateway.url)
+        two_tabs_chat(browser.new_context(), gateway.url)
         browser.close()
 
 
@@ -508,6 +509,24 @@ def many_tabs(context: BrowserContext, url: str) -> None:
     page.get_by_text("lost: a test").wait_for()
     page.locator("#state.well").wait_for()
     assert len(sockets) == 9
+
+
+def two_tabs_chat(context: BrowserContext, url: str) -> None:
+    """Each keeps its conversation, and forgets the one that it is told to."""
+    tabs = [context.new_page() for _ in range(2)]
+    for page in tabs:  # both, before one of them keeps anything
+        page.goto(f"{url}/#chat")
+        page.locator("select[name=model] option").first.wait_for(state="attached")
+    for name, page in zip(("first", "second"), tabs, strict=True):
+        page.get_by_label("Message").fill(name)
+        page.keyboard.press("Enter")
+        page.get_by_text("from the cache").wait_for()
+    kept = tabs[1].get_by_label("Conversation").locator("option")
+    assert kept.all_inner_texts() == ["New conversation", "second", "first"]
+    tabs[0].get_by_role("button", name="Delete").click()
+    tabs[1].reload()
+    kept.nth(1).wait_for(state="attached")
+    assert kept.all_inner_texts() == ["New conversation", "second"]
 
 
 def use_a_program(page: Page, gateway: Gateway) -> None:

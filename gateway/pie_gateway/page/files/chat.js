@@ -6,15 +6,16 @@ import { markdown } from "./markdown.js";
 
 const KEY = "pie-chats", MOST = 50; // conversations, the newest first
 const FRESH = { system: "", heat: 0.7, most: 1024, model: "" };
-const kept = JSON.parse(localStorage.getItem(KEY) ?? "[]").filter(({ said }) => said.length);
-const begin = () => ({ said: [], ...FRESH, ...(kept[0] && { model: kept[0].model, heat: kept[0].heat, most: kept[0].most, system: kept[0].system }) });
+// One that was kept before they had ids has its first message as one.
+const read = () => JSON.parse(localStorage.getItem(KEY) ?? "[]").filter(({ said }) => said.length).map((each) => ({ id: each.said[0].content, ...each }));
+let kept = read();
+const begin = () => ({ id: `${Date.now()} ${Math.random()}`, said: [], ...FRESH, ...(kept[0] && { model: kept[0].model, heat: kept[0].heat, most: kept[0].most, system: kept[0].system }) });
 let now = begin();
 
-function keep() {
-  const at = kept.indexOf(now);
-  if (!now.said.length) kept.splice(at >>> 0, 1); // it has no name; -1 is far behind the last one
-  else if (at < 0) kept.unshift(now);
-  kept.length = Math.min(kept.length, MOST);
+// Keeps a conversation, or forgets one without messages. Other tabs keep theirs meanwhile.
+function keep(talk) {
+  const others = read().filter(({ id }) => id !== talk.id).map((each) => (each.id === now.id ? now : each));
+  kept = [...(talk.said.length ? [talk] : []), ...others].slice(0, MOST);
   for (;;) { // a browser keeps some megabytes
     try {
       return localStorage.setItem(KEY, JSON.stringify(kept));
@@ -56,7 +57,7 @@ export function chat(main) {
   const files = make("input", { type: "file", accept: "image/*", multiple: true, hidden: true, onchange: () => attach([...files.files]) });
   const attached = make("span", { class: "row" }), fault = make("p", { class: "ill", role: "alert" });
   const past = make("select", { "aria-label": "Conversation", onchange: () => open(kept[past.value] ?? begin()) });
-  const forget = make("button", { type: "button", class: "plain", onclick: () => { now.said = []; keep(); open(begin()); } }, "Delete");
+  const forget = make("button", { type: "button", class: "plain", onclick: () => { now.said = []; keep(now); open(begin()); } }, "Delete");
 
   async function attach(chosen) {
     const read = await Promise.all(chosen.filter(({ type }) => type.startsWith("image/")).map(addressOf));
@@ -73,7 +74,7 @@ export function chat(main) {
     text.value = now.draft = [message.content, now.draft].filter(Boolean).join("\n");
     images = [...(message.images ?? []), ...images];
     attach([]);
-    keep();
+    keep(now);
     draw();
     text.focus();
   }
@@ -94,8 +95,8 @@ export function chat(main) {
   function draw() {
     list.replaceChildren(...now.said.map(bubble));
     const nameOf = ({ said }) => said[0].content.slice(0, 60) || "an image";
-    past.replaceChildren(make("option", { value: -1 }, "New conversation"), ...kept.map((each, at) => make("option", { value: at, selected: each === now }, nameOf(each))));
-    forget.hidden = !kept.includes(now);
+    past.replaceChildren(make("option", { value: -1 }, "New conversation"), ...kept.map((each, at) => make("option", { value: at, selected: each.id === now.id }, nameOf(each))));
+    forget.hidden = !kept.some(({ id }) => id === now.id);
   }
 
   function open(conversation) {
@@ -111,7 +112,7 @@ export function chat(main) {
     const talk = now, { said } = talk, made = { role: "assistant", content: "", thoughts: "" };
     const messages = [...(talk.system ? [{ role: "system", content: talk.system }] : []), ...said.map(sent)];
     let shown = bubble({ ...made, content: "reads …" }), first = null, drawing = 0;
-    keep();
+    keep(talk);
     draw();
     list.append(shown);
     shown.scrollIntoView({ block: "nearest" });
@@ -150,7 +151,7 @@ export function chat(main) {
     halt.hidden = true;
     send.disabled = false;
     if (made.content || made.thoughts) said.push(made);
-    keep();
+    keep(talk);
     if (now !== talk) return; // another one is open
     if (said.at(-1) === made) draw();
     else takeBack(said.length - 1); // a question without an answer is no part of the conversation
