@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import json
 import shutil
 import struct
@@ -99,18 +100,32 @@ def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(tmp_path: Path) 
         assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm(), kind
 
 
-def test_a_bad_image_is_refused_alone(folder: Path) -> None:
+@pytest.mark.parametrize("wrong", ["file", "tower"])
+def test_a_bad_image_is_refused_alone(folder: Path, wrong: str) -> None:
     """Those beside it are embedded, and its embeds hold nothing of an earlier owner."""
     rig = Rig(folder)
     per_image = LLAVA_KINDS[folder.name][4]
     good = as_file(picture(50, 50))
+    second = good[: len(good) // 2] if wrong == "file" else good
+    calls = itertools.count()
+
+    def fails(*_: object) -> None:
+        if wrong == "tower" and next(calls) == 2:
+            raise RuntimeError("cannot be decoded")
+
+    images = rig.model.network.images
+    assert images is not None
+    with images._whole() as module:
+        named = module.named_modules()
+        tower = next(part for name, part in named if name.endswith("vision_tower"))
+    tower.register_forward_pre_hook(fails)
     embeds = list(range(3 * per_image))
     with torch.inference_mode():
         rig.model.embeds.hidden[:] = 7.0
         alone = batch_of([good], embeds[:per_image], embeds[:per_image])
         assert handlers.embeds.embed_image(rig.model, alone).get().refused == {}
         wanted = rig.model.embeds.read(ints(embeds[:per_image]))
-        files = [good, good[: len(good) // 2], good]
+        files = [good, second, good]
         refused = (
             handlers.embeds.embed_image(rig.model, batch_of(files, embeds, embeds)).get().refused
         )

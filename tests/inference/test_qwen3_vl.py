@@ -127,7 +127,9 @@ def test_embeds_of_an_image_that_are_written_again_are_of_none(folder: Path) -> 
     assert pool.images(ints([4, 1024])) is None
 
 
-def test_grids_and_what_the_processor_does_not_take(tmp_path: Path) -> None:
+def test_grids_and_what_the_processor_does_not_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = Rig(make_qwen_vl(tmp_path)).model.network.images
     assert images is not None
     for size in ((1, 1), (9, 200), (40, 40), (333, 100), (900, 7), (64, 1)):
@@ -136,3 +138,7 @@ def test_grids_and_what_the_processor_does_not_take(tmp_path: Path) -> None:
         assert images.measure(ImageSize(*size)) == (rows * columns, max(rows, columns)), size
     with pytest.raises(BadImage, match=r"processor does not take it: .*200"):
         images.measure(ImageSize(2001, 10))
+    with images._whole() as module:
+        monkeypatch.setattr(module.model, "get_rope_index", None)
+    with pytest.raises(BadImage, match="the model does not take it"):
+        images.measure(ImageSize(41, 42))

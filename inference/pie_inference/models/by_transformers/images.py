@@ -7,8 +7,8 @@ far as to its language model, and what that would have read is what an image is 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Never
@@ -160,25 +160,21 @@ class GeneralImages:
         embeds = inputs["input_ids"].shape[1]
         if not self.in_rows:
             return Measured(embeds, embeds)
-        with self._whole() as module:
+        with _refusing("the model"), self._whole() as module:
             places = _places(module, inputs)
         return Measured(embeds, int(places.max()) + 1)
 
     def encode(self, image: Image.Image) -> Seen:
-        """The model's input for an image. Raises `BadImage` if it reads none of that size."""
-        try:
+        """The model's input for an image. Raises `BadImage` if it does not read it."""
+        with _refusing("the model"):
             seen, blocks = self._seen(image)
-        except LoadError as error:
-            raise BadImage(f"the model does not read it: {error}") from error
         if (blocks is not None) != self.whole:
             raise BadImage("the model sees it otherwise than other images")
         return seen
 
     def _inputs(self, image: Image.Image) -> Inputs:
-        try:
+        with _refusing("the model's processor"):
             return self._processor(image, self._device, self._dtype)
-        except Exception as error:
-            raise BadImage(f"the model's processor does not take it: {error}") from error
 
     def _seen(self, image: Image.Image) -> tuple[Seen, torch.Tensor | None]:
         """The request of the module to its language model for an image; and blocks of inputs that
@@ -219,6 +215,17 @@ class GeneralImages:
         finally:
             hook.remove()
         raise LoadError("an image does not reach its language model")
+
+
+@contextmanager
+def _refusing(who: str) -> Iterator[None]:
+    """Whatever transformers' code raises for an image, others are read. Raises `BadImage`."""
+    try:
+        yield
+    except (BadImage, torch.AcceleratorError):
+        raise
+    except Exception as error:
+        raise BadImage(f"{who} does not take it: {error}") from error
 
 
 class _Reached(Exception):
