@@ -249,7 +249,7 @@ class _Reader:
                     self._all(body, scope)
             case ast.FunctionDef(name):
                 scope.names[name] = Function(name, node, scope)
-            case ast.Return(value) if value is not None:
+            case ast.Return(value) if value is not None and self._depth:
                 raise _Returned(self._value(value, scope))
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
@@ -377,7 +377,7 @@ class _Reader:
         check_known(*parts)
         if isinstance(of, Tensor):
             return functions.item(self.recording, of, at)
-        if isinstance(of, list | tuple | dict | str) and not isinstance(at, Tensor):
+        if isinstance(of, list | dict | str) and not isinstance(at, Tensor):
             return of[at]
         raise self._fault(f"{of!r:.40} has no places: only tensors and lists have", node, scope)
 
@@ -458,6 +458,8 @@ class _Reader:
             if name not in own and default is not None:
                 own[name] = self._value(default, function.scope)
         wanted = {*parameters, *(one.arg for one in given.kwonlyargs)}
+        if named.keys() & set(parameters[: len(values)]):
+            raise Mistake(f"{function.name} takes {', '.join(sorted(wanted))}, each once")
         if len(values) > len(parameters) or own.keys() != wanted:
             raise Mistake(f"{function.name} takes {', '.join(sorted(wanted)) or 'nothing'}")
         scope = Scope(function.scope.text, function.scope, own)
@@ -493,7 +495,7 @@ class _Reader:
             for i in range(value.size):
                 self._count(node, scope)
                 yield functions.item(self.recording, value, i)
-        elif isinstance(value, list | tuple | range | dict):
+        elif isinstance(value, list | dict):
             for one in value:
                 self._count(node, scope)
                 yield one
