@@ -333,8 +333,8 @@ class _Reader:
                 return self._subscript(node, self._value(of, scope), place, scope)
             case ast.Attribute(of, name):
                 return self._attribute(node, self._value(of, scope), name, scope)
-            case ast.Call(function, arguments, keywords):
-                return self._call(node, function, arguments, keywords, scope)
+            case ast.Call():
+                return self._call(node, scope)
             case ast.Lambda():
                 return Function("lambda", node, scope)
             case ast.Tuple(parts) | ast.List(parts):
@@ -421,24 +421,17 @@ class _Reader:
             if all(self._truth(test, inner) for test in turn.ifs):
                 yield self._value(part, inner)
 
-    def _call(
-        self,
-        node: ast.Call,
-        function: ast.expr,
-        arguments: Sequence[ast.expr],
-        keywords: Sequence[ast.keyword],
-        scope: Scope,
-    ) -> Any:
-        found = self._value(function, scope)
+    def _call(self, node: ast.Call, scope: Scope) -> Any:
+        found = self._value(node.func, scope)
         values: list[Any] = []
-        for one in arguments:
+        for one in node.args:
             if isinstance(one, ast.Starred):
                 values += self.items(self._value(one.value, scope), one, scope)
             else:
                 values.append(self._value(one, scope))
-        named = {one.arg: self._value(one.value, scope) for one in keywords if one.arg is not None}
-        if len(named) < len(keywords) or not isinstance(found, Function | Word):
-            raise self._fault(f"`{ast.unparse(function)}` is nothing to be called so", node, scope)
+        named = {one.arg: self._value(one.value, scope) for one in node.keywords if one.arg}
+        if len(named) < len(node.keywords) or not isinstance(found, Function | Word):
+            raise self._fault(f"`{ast.unparse(node.func)}` is nothing to be called so", node, scope)
         self._at(node, scope)
         if isinstance(found, Function):
             return self.call(found, values, named)
