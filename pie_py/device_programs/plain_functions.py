@@ -74,7 +74,11 @@ def _least(operation: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _length(reader: Caller, value: Any) -> Any:
-    return value.size if isinstance(value, Tensor) else len(value)
+    if isinstance(value, list | dict | str):
+        return len(value)
+    if not isinstance(value, Tensor):
+        raise Mistake(f"{value!r:.40} has no length")
+    return value.size
 
 
 def _absolute(reader: Caller, value: Any) -> Any:

@@ -249,7 +249,7 @@ class _Reader:
                     self._all(body, scope)
             case ast.FunctionDef(name):
                 scope.names[name] = Function(name, node, scope)
-            case ast.Return(value) if value is not None:
+            case ast.Return(value) if value is not None and self._depth:
                 raise _Returned(self._value(value, scope))
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
@@ -333,8 +333,8 @@ class _Reader:
                 return self._subscript(node, self._value(of, scope), place, scope)
             case ast.Attribute(of, name):
                 return self._attribute(node, self._value(of, scope), name, scope)
-            case ast.Call(function, arguments, keywords):
-                return self._call(node, function, arguments, keywords, scope)
+            case ast.Call():
+                return self._call(node, scope)
             case ast.Lambda():
                 return Function("lambda", node, scope)
             case ast.Tuple(parts) | ast.List(parts):
@@ -377,7 +377,7 @@ class _Reader:
         check_known(*parts)
         if isinstance(of, Tensor):
             return functions.item(self.recording, of, at)
-        if isinstance(of, list | tuple | dict | str) and not isinstance(at, Tensor):
+        if isinstance(of, list | dict | str) and not isinstance(at, Tensor):
             return of[at]
         raise self._fault(f"{of!r:.40} has no places: only tensors and lists have", node, scope)
 
@@ -421,24 +421,17 @@ class _Reader:
             if all(self._truth(test, inner) for test in turn.ifs):
                 yield self._value(part, inner)
 
-    def _call(
-        self,
-        node: ast.Call,
-        function: ast.expr,
-        arguments: Sequence[ast.expr],
-        keywords: Sequence[ast.keyword],
-        scope: Scope,
-    ) -> Any:
-        found = self._value(function, scope)
+    def _call(self, node: ast.Call, scope: Scope) -> Any:
+        found = self._value(node.func, scope)
         values: list[Any] = []
-        for one in arguments:
+        for one in node.args:
             if isinstance(one, ast.Starred):
                 values += self.items(self._value(one.value, scope), one, scope)
             else:
                 values.append(self._value(one, scope))
-        named = {one.arg: self._value(one.value, scope) for one in keywords if one.arg is not None}
-        if len(named) < len(keywords) or not isinstance(found, Function | Word):
-            raise self._fault(f"`{ast.unparse(function)}` is nothing to be called so", node, scope)
+        named = {one.arg: self._value(one.value, scope) for one in node.keywords if one.arg}
+        if len(named) < len(node.keywords) or not isinstance(found, Function | Word):
+            raise self._fault(f"`{ast.unparse(node.func)}` is nothing to be called so", node, scope)
         self._at(node, scope)
         if isinstance(found, Function):
             return self.call(found, values, named)
@@ -458,6 +451,8 @@ class _Reader:
             if name not in own and default is not None:
                 own[name] = self._value(default, function.scope)
         wanted = {*parameters, *(one.arg for one in given.kwonlyargs)}
+        if named.keys() & set(parameters[: len(values)]):
+            raise Mistake(f"{function.name} takes {', '.join(sorted(wanted))}, each once")
         if len(values) > len(parameters) or own.keys() != wanted:
             raise Mistake(f"{function.name} takes {', '.join(sorted(wanted)) or 'nothing'}")
         scope = Scope(function.scope.text, function.scope, own)
@@ -493,7 +488,7 @@ class _Reader:
             for i in range(value.size):
                 self._count(node, scope)
                 yield functions.item(self.recording, value, i)
-        elif isinstance(value, list | tuple | range | dict):
+        elif isinstance(value, list | dict):
             for one in value:
                 self._count(node, scope)
                 yield one

@@ -11,8 +11,9 @@ swapped pages; an *embed* is a row of the embed pool `[embeds, hidden]`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +27,35 @@ def _nothing() -> Int32:
     return np.zeros(0, np.int32)
 
 
+BATCH_TYPES: dict[str, type[Batch]] = {}
+
+
 @dataclass(slots=True)
-class EmbedText:
+class Batch:
+    """Commands of one kind that run together. A class is a kind: `EmbedText` is `embed_text`."""
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
+        BATCH_TYPES[cls.kind] = cls
+
+
+@dataclass(slots=True)
+class EmbedText(Batch):
     """Writes the token embedding and the position of `n` tokens into embeds."""
 
-    kind: ClassVar[str] = "embed_text"
     tokens: Int32  # [n]
     positions: Int32  # [n]
     embeds: Int32  # [n]
 
 
 @dataclass(slots=True)
-class EmbedImage:
+class EmbedImage(Batch):
     """Decodes `n` image files and writes what the model reads of each, and positions, into
     embeds.
     """
 
-    kind: ClassVar[str] = "embed_image"
     sizes: Int32  # [n, 2] width and height that each file's header tells
     lengths: Int32  # [n] bytes of each file
     files: Uint32  # the files, each padded to whole words
@@ -51,24 +64,22 @@ class EmbedImage:
 
 
 @dataclass(slots=True)
-class CopyEmbed:
+class CopyEmbed(Batch):
     """Copies `n` embeds; all are read before any is written."""
 
-    kind: ClassVar[str] = "copy_embed"
     sources: Int32  # [n]
     positions: Int32  # [n] of the copies; -1 is the source's
     embeds: Int32  # [n] that become copies, all different
 
 
 @dataclass(slots=True)
-class Forward:
+class Forward(Batch):
     """Runs the transformer over `n` ragged sequences of inputs, `t` inputs in all.
 
     The contract's `forward` defines what an input attends to. `page_used` counts the slots of each
     input page that were filled before this forward; slots beyond it are never read.
     """
 
-    kind: ClassVar[str] = "forward"
     input_starts: Int32  # [n + 1] offsets into inputs
     inputs: Int32  # [t] embeds, carrying hidden state and position
     page_starts: Int32  # [n + 1] offsets into pages
@@ -98,55 +109,49 @@ DETAILS = ("total", "layers", "heads")
 
 
 @dataclass(slots=True)
-class CopyKv:
+class CopyKv(Batch):
     """Copies `n` KV slots, with their positions and masks, in order."""
 
-    kind: ClassVar[str] = "copy_kv"
     sources: Int32  # [n] KV slots
     targets: Int32  # [n] KV slots
 
 
 @dataclass(slots=True)
-class MaskKv:
+class MaskKv(Batch):
     """Sets the mask word of `n` pages: bit `i` hides slot `i`."""
 
-    kind: ClassVar[str] = "mask_kv"
     pages: Int32  # [n]
     masks: Uint32  # [n]
 
 
 @dataclass(slots=True)
-class ShiftKv:
+class ShiftKv(Batch):
     """Turns the keys of `n` slots to other positions."""
 
-    kind: ClassVar[str] = "shift_kv"
     slots: Int32  # [n] all different
     distances: Int32  # [n] added to their positions
 
 
 @dataclass(slots=True)
-class NextDist:
+class NextDist(Batch):
     """Computes the top-K next-token distribution of `n` output embeds."""
 
-    kind: ClassVar[str] = "next_dist"
     embeds: Int32  # [n]
     k: Int32  # [n]
 
 
 @dataclass(slots=True)
-class ReadHidden:
+class ReadHidden(Batch):
     """Reads `n` means of hidden states."""
 
-    kind: ClassVar[str] = "read_hidden"
     starts: Int32  # [n + 1] offsets into embeds, no range empty
     embeds: Int32
 
 
 @dataclass(slots=True)
-class Encode:
+class Encode(Batch):
     """Has an encoder make numbers of `n` texts, `t` tokens in all."""
 
-    kind: ClassVar[str] = "encode"
     starts: Int32  # [n + 1] offsets into tokens, no range empty
     tokens: Int32  # [t]
     seconds: Int32  # [n] tokens before a pair's second text, or -1
@@ -154,10 +159,9 @@ class Encode:
 
 
 @dataclass(slots=True)
-class SetSampler:
+class SetSampler(Batch):
     """Puts new samplers into `n` slots of the sampler pool."""
 
-    kind: ClassVar[str] = "set_sampler"
     samplers: Int32  # [n] slots
     seeds: Uint32  # [n, 2] low and high word
     rows: Int32  # [n] rows of the memory of tokens, or -1: no program reads them
@@ -171,10 +175,9 @@ class SetSampler:
 
 
 @dataclass(slots=True)
-class FeedSampler:
+class FeedSampler(Batch):
     """Tells `n` samplers of tokens that they did not choose, for programs that look back."""
 
-    kind: ClassVar[str] = "feed_sampler"
     samplers: Int32  # [n]
     generated: Int32  # [n] 1 if the tokens count as generated, 0 if they were given
     steps: Uint32  # [n] how many tokens the sampler has chosen before
@@ -183,19 +186,17 @@ class FeedSampler:
 
 
 @dataclass(slots=True)
-class ReadState:
+class ReadState(Batch):
     """Reads the state of `n` samplers that are device programs: what changes from step to step."""
 
-    kind: ClassVar[str] = "read_state"
     samplers: Int32  # [n]
     steps: Uint32  # [n] tokens chosen before
 
 
 @dataclass(slots=True)
-class WriteState:
+class WriteState(Batch):
     """Gives samplers that are device programs other values, one of a name in each of `n` rows."""
 
-    kind: ClassVar[str] = "write_state"
     samplers: Int32  # [n]
     steps: Uint32  # [n] tokens chosen before
     names: Int32  # [n] numbers of the program's names
@@ -207,16 +208,15 @@ LOGIT_ROWS = 256  # that a worker keeps for choices to read
 
 
 @dataclass(slots=True)
-class KeepLogits:
+class KeepLogits(Batch):
     """Computes the logits after `n` output embeds and keeps them, for choices to mix in."""
 
-    kind: ClassVar[str] = "keep_logits"
     embeds: Int32  # [n]
     rows: Int32  # [n] of `LOGIT_ROWS`, which all models of a worker share
 
 
 @dataclass(slots=True)
-class Sample:
+class Sample(Batch):
     """Chooses a token after each of `n` output embeds; no sampler twice, but for drafts.
 
     Where tokens are guessed, a sampler has several rows, one behind the other: the choice after
@@ -224,7 +224,6 @@ class Sample:
     row that differs from the guess, as if it had chosen step by step.
     """
 
-    kind: ClassVar[str] = "sample"
     embeds: Int32  # [n]
     samplers: Int32  # [n] slots
     steps: Uint32  # [n] how many tokens the sampler has chosen before
@@ -239,17 +238,16 @@ class Sample:
 
 
 @dataclass(slots=True)
-class EmbedSampled:
+class EmbedSampled(Batch):
     """As `EmbedText`, of the tokens that samplers chose last."""
 
-    kind: ClassVar[str] = "embed_sampled"
     samplers: Int32  # [n]
     positions: Int32  # [n]
     embeds: Int32  # [n]
 
 
 @dataclass(slots=True)
-class Again:
+class Again(Batch):
     """The step before it once more, one position on, for the same sequences or some of them.
 
     The step before is an `EmbedSampled`, a `Forward` and a `Sample` of the same `n` sequences, each
@@ -257,63 +255,33 @@ class Again:
     batches, each with a result of its own (`pie_py.wire.steps`).
     """
 
-    kind: ClassVar[str] = "again"
     slots: Int32  # [n] KV slot of each sequence's next input, or -1: it has no further step
 
 
 @dataclass(slots=True)
-class SwapOut:
+class SwapOut(Batch):
     """Copies `n` pages, with positions and masks, to pages of host memory."""
 
-    kind: ClassVar[str] = "swap_out"
     pages: Int32  # [n]
     hosts: Int32  # [n] host pages, all different
 
 
 @dataclass(slots=True)
-class SwapIn:
+class SwapIn(Batch):
     """Copies `n` pages of host memory, with positions and masks, to pages."""
 
-    kind: ClassVar[str] = "swap_in"
     hosts: Int32  # [n] host pages
     pages: Int32  # [n] all different
 
 
 @dataclass(slots=True)
-class Clear:
+class Clear(Batch):
     """Writes zeros where a batch that did not run was to write; forgets tokens."""
 
-    kind: ClassVar[str] = "clear"
     slots: Int32  # [s] KV slots
     embeds: Int32  # [e]
     hosts: Int32  # [h] host pages
     samplers: Int32 = field(default_factory=_nothing)  # [q] whose last token is to be forgotten
-
-
-Batch: TypeAlias = (
-    EmbedText
-    | EmbedImage
-    | CopyEmbed
-    | Forward
-    | CopyKv
-    | MaskKv
-    | ShiftKv
-    | NextDist
-    | ReadHidden
-    | Encode
-    | ReadState
-    | WriteState
-    | SetSampler
-    | FeedSampler
-    | KeepLogits
-    | Sample
-    | EmbedSampled
-    | Again
-    | SwapOut
-    | SwapIn
-    | Clear
-)
-BATCH_TYPES: dict[str, type[Any]] = {kind.kind: kind for kind in get_args(Batch)}
 
 
 @dataclass(slots=True)

@@ -257,6 +257,14 @@ def test_a_mistake_is_told_at_its_line(rule: Callable[..., Tensor], message: str
         ("x = 1", "no function"),
         ("def f(logits):\n  return " + "-" * 5000 + "logits.argmax()", "program: nested too deep"),
         ("class f:\n  pass", "`class f:` is no part of the language"),
+        ("return 1\ndef f(logits): return logits", "1:1: `return 1` is no part of the language"),
+        (
+            "def f(logits):\n  return top_k(logits, 5, k=3)",
+            "2:10: top_k takes k, logits, each once",
+        ),
+        ("def f(logits):\n  for x in top_k: pass", "2:3: the function `top_k` has no elements"),
+        ("def f(logits):\n  return min[1]", "2:10: the function `min` has no places"),
+        ("def f(logits):\n  return len(min)", "2:10: the function `min` has no length"),
     ],
 )
 def test_what_is_no_program_is_refused_with_its_place(text: str, message: str) -> None:

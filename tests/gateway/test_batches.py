@@ -297,6 +297,22 @@ def test_requests_that_are_too_large_together_go_apart(
             assert control.server_info()["launched"] <= instances
 
 
+def test_an_answer_that_is_too_large_fails_alone(short_folder: Path) -> None:
+    lines = [
+        line("short", COMPLETIONS, prompt="a", max_tokens=1),
+        line("long", COMPLETIONS, prompt="a " * 300, max_tokens=1, echo=True, logprobs=5),
+    ]
+    with (
+        Server(short_folder, limits={"message_bytes": 20_000}) as server,
+        Gateway(server, short_folder) as gateway,
+    ):
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+        batch = ended(client, start(client, upload(client, *lines), COMPLETIONS))
+        assert results(client, batch.output_file_id).keys() == {"short"}
+        error = results(client, batch.error_file_id)["long"]["response"]["body"]["error"]
+        assert "20000 at most" in error["message"]
+
+
 def test_requests_that_begin_alike_go_together(tmp_path: Path) -> None:
     prompts = ["b 1", "a 1", "b 2", "a 2"]
     lines = [line(f"{i}", "/v1/completions", prompt=text) for i, text in enumerate(prompts)]

@@ -31,6 +31,14 @@ def test_a_saved_context_is_opened_elsewhere(wrapper: Wrapper) -> None:
     assert wrapper("saved") == [0, 4]
 
 
+def test_a_line_of_the_log_may_end_within_a_character(wrapper: Wrapper) -> None:
+    assert wrapper("log") is True
+
+
+def test_a_context_takes_many_tokens_at_once(wrapper: Wrapper) -> None:
+    assert wrapper("many", 600_000) == 600_000
+
+
 def test_calls_in_json_are_read_as_python_reads_them(wrapper: Wrapper) -> None:
     texts = [
         'Well.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "x}"}}\n</tool_call>',

@@ -162,7 +162,7 @@ export class Context {
     if (this.#addBos && !this.sequence.length && bos !== null && tokens[0] !== bos) {
       this.sequence.pending.push(bos);
     }
-    this.sequence.pending.push(...tokens);
+    this.#add(tokens);
     this.#chat.unanswered = false;
     return this;
   }
@@ -170,7 +170,7 @@ export class Context {
   /** Appends tokens as they are. */
   append(tokens: Iterable<number>): this {
     this.#render();
-    this.sequence.pending.push(...asU32s(tokens));
+    this.#add(asU32s(tokens));
     this.#chat.unanswered = false;
     return this;
   }
@@ -411,11 +411,16 @@ export class Context {
     return [...this.sequence.tokens, ...this.sequence.pending];
   }
 
+  /** One by one: a call takes half a million arguments at most. */
+  #add(tokens: Iterable<number>): void {
+    for (const token of tokens) this.sequence.pending.push(token);
+  }
+
   /** Makes the context what the chat template makes of the conversation. */
   #goOn(cue: boolean): void {
     const [keep, added] = this.#chat.render(cue, this.#all());
     if (keep < this.sequence.length) this.sequence.truncate(keep);
-    this.sequence.pending.push(...added);
+    this.#add(added);
   }
 
   /** Turns the messages that wait into tokens. */

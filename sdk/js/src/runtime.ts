@@ -35,8 +35,8 @@ export function randomBytes(count: number): Uint8Array {
 
 /** Writes a line to the instance's log, which `pie-py logs` shows. `console.log` does the same. */
 export function log(message: unknown, level: raw.LogLevel = "info"): void {
-  // A log keeps less, and a text of over 8 MiB would be a trap.
-  raw.log(level, String(message).slice(0, 1 << 16));
+  // A log keeps less, and a text of over 8 MiB would be a trap. The cut may halve a character.
+  raw.log(level, String(message).slice(0, 1 << 16).toWellFormed());
 }
 
 /**

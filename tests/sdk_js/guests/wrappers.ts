@@ -1,6 +1,6 @@
 // What the SDK has beside generations: contexts that are saved, tools.
 
-import { Context, http, images, Model, PieError, tools } from "inferlet";
+import { Context, http, images, Model, PieError, runtime, tools } from "inferlet";
 
 const TEXT = "The capital of Thessel is Argon. It lies on the river Penna. The capital of Draven is";
 
@@ -28,6 +28,17 @@ const wrappers: Record<string, (given: any) => Promise<unknown>> = {
     const opened = Context.open(Model.load(), "kept", { nextPosition: nextPosition + 4 }) as Context;
     Context.delete(Model.load(), "kept");
     return [opened.length - length, opened.nextPosition - nextPosition];
+  },
+
+  async log() {
+    runtime.log(`a${"\u{1f600}".repeat(40_000)}`);
+    runtime.log("\ud83d");
+    return true;
+  },
+
+  async many(count: number) {
+    const context = new Context(Model.load()).append(Array(count).fill(5));
+    return context.fork().length;
   },
 
   async tools(texts: string[]) {

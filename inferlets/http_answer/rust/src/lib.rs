@@ -91,9 +91,13 @@ async fn one(given: json::Value) {
         answer(&mut request).await
     };
     let error = done.await.err().map_or("null".to_owned(), |error| json::quote(&error.to_string()));
-    let told = format!("[{},{error},[{}]]", number.to_json(), held.borrow());
-    // If it cannot be sent the instance has ended, which the gateway sees.
-    let _ = session::stream(&told).await;
+    let number = number.to_json();
+    let told = format!("[{number},{error},[{}]]", held.borrow());
+    if let Err(error) = session::stream(&told).await {
+        // It is too long. If this cannot be sent either, the instance has ended: the gateway sees it.
+        let error = json::quote(&error.to_string());
+        let _ = session::stream(&format!("[{number},{error},[]]")).await;
+    }
 }
 
 async fn answer(request: &mut Request) -> Result {

@@ -319,10 +319,9 @@ impl Reader<'_> {
                 match char::from_u32(first) {
                     Some(character) => character,
                     None if first < 0xDC00 && self.accept("\\u") => {
-                        let second = self.unit()?.wrapping_sub(0xDC00);
-                        let joined = 0x10000 + ((first - 0xD800) << 10) + second;
-                        let paired = (second < 0x400).then(|| char::from_u32(joined)).flatten();
-                        paired.ok_or_else(|| self.wrong("the second half of a character"))?
+                        let pair = [first as u16, self.unit()? as u16];
+                        let joined = char::decode_utf16(pair).next().and_then(Result::ok);
+                        joined.ok_or_else(|| self.wrong("the second half of a character"))?
                     }
                     None => return Err(self.wrong("a whole character")),
                 }
