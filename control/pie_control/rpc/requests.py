@@ -22,7 +22,7 @@ from pie_control.programs.store import Program, is_hash
 from pie_control.rpc.describe import describe_instance, describe_model, inspect, tokens_of, waits_of
 from pie_control.rpc.params import Answer, Handlers, text_or_bytes
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
-from pie_control.rpc.session import Session
+from pie_control.rpc.session import Presence, Session
 from pie_control.rpc.sessions import Sessions
 from pie_control.tasks import disk_may_refuse, take_off
 from pie_py import __version__
@@ -225,6 +225,9 @@ class Requests:
         is_new = asked.session and key not in own
         if is_new:  # before it is loaded: that goes on if its client leaves
             own[key] = file
+        if session.presence is Presence.ENDED:  # in the turn in which this was asked
+            self.forget(session)
+            return
         try:
             if asked.model:
                 await self._parts.adapters.load(
