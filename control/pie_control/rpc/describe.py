@@ -175,33 +175,27 @@ def contexts(
     here = [(handle, each) for handle, each in instance.queues.items() if each.model is service]
     handles = {each.queue: each.handle for each in gone}
     handles |= {each.queue.id: handle for handle, each in here}
-    found = [
-        {
-            "queue": each.handle,
-            "parent": handles.get(each.parent) if each.parent is not None else None,
-            "created_ns": each.created_ns,
-            "released_ns": each.released_ns,
+
+    def described(handle: int, made: Any, origin: Any, tokens: array[int], **more: Any) -> Any:
+        parent = None if origin is None else origin.parent
+        return {
+            "queue": handle,
+            "parent": None if parent is None else handles.get(parent),
+            "created_ns": made.created_ns,
+            "released_ns": None,
             "places": [],
-            **_text(each.tokens, 0 if each.parent is None else each.begins, codec),
+            **more,
+            **_text(tokens, 0 if parent is None else origin.begins, codec),
         }
+
+    found = [
+        described(each.handle, each, each, each.tokens, released_ns=each.released_ns)
         for each in gone
     ]
     for handle, each in here:
         branch, places = each.queue.branch, _places(each, addresses)
-        if branch is None and not places:
-            continue
-        parent = None if branch is None else branch.parent
-        begins = 0 if branch is None or parent is None else branch.begins
-        found.append(
-            {
-                "queue": handle,
-                "parent": None if parent is None else handles.get(parent),
-                "created_ns": each.created_ns,
-                "released_ns": None,
-                "places": places,
-                **_text(each.tokens(), begins, codec),
-            }
-        )
+        if branch is not None or places:
+            found.append(described(handle, each, branch, each.tokens(), places=places))
     return sorted(found, key=lambda each: int(each["queue"]))[-MOST:]
 
 
