@@ -65,8 +65,7 @@ class TokenizeCalls:
             return codec.decode(tokens)
         packed = np.array(tokens, np.uint32).tobytes()
         return self._answers.start(
-            instance,
-            lambda: self._confined(instance, "a text", decode, codec, packed),
+            instance, lambda: self._confined(instance, "a text", decode, codec, packed)
         )
 
     def get_vocabs(self, instance: Instance, model: str) -> Any:

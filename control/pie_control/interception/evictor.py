@@ -45,11 +45,7 @@ class Evictor:
     """
 
     def __init__(
-        self,
-        policy_input: PolicyInput,
-        turns: Turns,
-        ends: Ends,
-        config: InterceptionConfig,
+        self, policy_input: PolicyInput, turns: Turns, ends: Ends, config: InterceptionConfig
     ) -> None:
         """Has moved nothing yet."""
         self._model = policy_input.model
