@@ -138,11 +138,9 @@ def _pages(
     space = service.spaces.get(instance)
     name = service.description.name
     codec = models.codec(name)
-    if space is None:
-        left = contexts(instance, service, codec, np.empty(0, np.int64))
-        nothing = {"pages": 0, "page_size": 0, "cached": [], "sharers": []}
-        return {"model": name, **nothing, "contexts": left}
-    addresses, held = space.pages.all_resident()
+    addresses, held = np.empty(0, np.int64), np.empty(0, np.int32)
+    if space is not None:
+        addresses, held = space.pages.all_resident()
     shown = held[:MOST_PAGES]
     sharers: list[dict[str, Any]] = []
     for other, its in service.spaces.items():
@@ -151,11 +149,11 @@ def _pages(
         places = np.flatnonzero(np.isin(shown, its.pages.all_resident()[1]))
         if len(places) and len(sharers) < MOST_SHARERS:
             sharers.append({"instance": other.id, "places": places.tolist()})
-    cached = np.flatnonzero(space.page_pool.cached[shown])
+    cached = np.flatnonzero(service.pages.cached[shown])
     return {
         "model": name,
         "pages": len(held),
-        "page_size": space.page_pool.page_size,
+        "page_size": 0 if space is None else service.pages.page_size,
         "cached": cached.tolist(),  # places whose pages the prefix cache holds, too
         "contexts": contexts(instance, service, codec, addresses[:MOST_PAGES]),
         "sharers": sharers,
