@@ -11,7 +11,7 @@ from support.rpc_world import TIMING, Server, World
 from pie_control.errors import ApiError
 from pie_control.instances.instance import ClientPresence, InstanceEnded, InstanceState
 from pie_control.rpc import outgoing, session, sessions
-from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
+from pie_control.rpc.session import Presence, Session
 from pie_control.rpc.sessions import GiveUp, Gone
 from pie_py.client.calls import Call
 from pie_py.client.errors import ConnectionLost, ServerUnreachable
@@ -341,19 +341,6 @@ def test_an_end_that_is_being_written_down_is_waited_for(server: Server) -> None
     server.receive(b"1", Ack("a", 1))
     talker.end()
     assert read(server, b"1") == [(1, Ended("finished", "done"))]
-
-
-def test_every_change_of_the_table_comes_about_and_no_other() -> None:
-    for presence in Presence:
-        for change in Change:
-            one = Session(bytes(16), "ann", 0.0)
-            one.presence = presence
-            if (presence, change) in TRANSITIONS:
-                one.change(change, 1.0)
-                assert one.presence is TRANSITIONS[presence, change]
-            else:
-                with pytest.raises(KeyError):
-                    one.change(change, 1.0)
 
 
 def test_a_silent_client_is_gone_and_any_message_brings_it_back(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import zmq
 from click.testing import CliRunner
 from safetensors.torch import save_file
 from support.servers import Server, until
@@ -17,6 +18,7 @@ from pie_control.programs.adapter_check import MOST_VECTOR_BYTES
 from pie_py.cli import main
 from pie_py.client import RpcError
 from pie_py.client.sync import Client
+from pie_py.wire.rpc import PROTOCOL, Bye, Hello, Request, encode
 
 pytestmark = pytest.mark.slow
 PROMPT = list(range(5, 25))
@@ -80,6 +82,18 @@ def test_matrices_and_those_of_a_session(server: Server) -> None:
             assert len(sums) == 2
             assert all(sums)
         until(lambda: "probe" not in [each["name"] for each in client.programs()])
+
+
+def test_a_session_that_ends_as_it_asks_keeps_nothing(server: Server) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with server.client() as client, context, context.socket(zmq.DEALER) as raw:
+        digest = client.upload_tensors("brief", {"weights": torch.zeros(2, 64)})
+        asked = {"model": "", "name": "brief", "hash": digest, "session": True}
+        raw.connect(server.endpoint)
+        request = Request(1, 1, "load-adapter", asked)
+        for message in (Hello(PROTOCOL, bytes(16), "brief"), request, Bye("")):
+            raw.send(encode(message))
+        until(lambda: "brief" not in [each["name"] for each in client.programs()])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from support.instances import take
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
 
-from inferlet import Sampler
+from inferlet import Sampler, device
 from pie_control.api import allocate, prefix
 from pie_control.api import run as calls
 from pie_control.api.binder import queue_of, run_of
@@ -29,6 +29,12 @@ SAMPLERS = (
     PENALIZED,
     Sampler(seed=4, logit_bias={7: None}).to_json(),
 )
+
+
+@device.program
+def counting(logits: device.Tensor, state: device.State) -> device.Tensor:
+    state.chosen = state.chosen + 1
+    return logits.argmax()
 
 
 class Runner(Guest):
@@ -442,6 +448,19 @@ def test_wrong_calls(server: Server) -> None:
         calls.run_progress(guest.instance, guest.queue, run, 0)
     queue_of(guest.instance, guest.queue).close()
     assert not server.service.pages.immutable.any()
+
+
+def test_no_run_begins_with_a_state_that_is_lost(server: Server) -> None:
+    guest = Runner(server)
+    sampler = guest.sampler(counting(chosen=0).to_json())
+    run = guest.start(sampler, 80)
+    calls.run_progress(guest.instance, guest.queue, run, 80)
+    server.drain()
+    guest.end(run, 1)
+    with refused("invalid-argument"):
+        guest.sample(guest.last, sampler)
+    with refused("invalid-argument"):
+        guest.start(sampler, 3)
 
 
 def test_what_a_run_wrote_can_be_shared() -> None:

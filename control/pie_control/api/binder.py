@@ -88,10 +88,7 @@ class BindingError(TypeError):
 
 
 def implement(
-    interface: str,
-    *sources: object,
-    suspends: Collection[str] = (),
-    arrays: Collection[str] = (),
+    interface: str, *sources: object, suspends: Collection[str] = (), arrays: Collection[str] = ()
 ) -> tuple[HostFunction, ...]:
     """The host functions of one interface of the contract.
 

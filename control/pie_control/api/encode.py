@@ -19,7 +19,6 @@ from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer import Whole, encode_whole
 from pie_control.scheduler.commands.encode import EncodeCommand, Encoded
-from pie_control.wasm.linker import SUSPENDED
 from pie_py.wire.plan import ModelDescription
 
 MAX_NUMBERS = 1 << 19  # of one answer, as of attention
@@ -67,8 +66,7 @@ class EncodeCalls:
             whole = [(np.frombuffer(ids, np.int32), second) for ids, second in packed]
             return _queue(instance, target, texts, whole, asked, most)
 
-        self._answers.start(instance, work)
-        return SUSPENDED
+        return self._answers.start(instance, work)
 
 
 def _queue(

@@ -279,12 +279,7 @@ def check_step(target: OpenQueue, input_pages: list[int], output_page: int) -> t
 
 
 def queue_step(
-    target: OpenQueue,
-    embed: int,
-    pages: Int32,
-    room: Room,
-    adapter: int,
-    attends: Sampler | None,
+    target: OpenQueue, embed: int, pages: Int32, room: Room, adapter: int, attends: Sampler | None
 ) -> None:
     """Queues the forward of one embed, that takes its own hidden state, after `check_step`; of a
     sampler whose program chooses what is read, if one is given.

@@ -15,7 +15,6 @@ from pie_control.models.image_sizes import ImageSizes, Measured
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.scheduler.commands.embeds import EmbedImageCommand
-from pie_control.wasm.linker import SUSPENDED
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageSize
 from pie_py.wire.images import image_size as size_in_header
 
@@ -69,8 +68,7 @@ class ImageCalls:
         async def work() -> Any:
             return made(await self._sizes.measured(name, size))
 
-        self._answers.start(instance, work)
-        return SUSPENDED
+        return self._answers.start(instance, work)
 
 
 def image_size(instance: Instance, image: bytes) -> tuple[int, int]:

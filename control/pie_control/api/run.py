@@ -43,6 +43,7 @@ def start_run(
         raise invalid("a run needs an embed of its own, besides `embed`")
     if found.mixes:
         raise invalid("a run goes on by itself: its sampler can't read contexts beside")
+    found.check_choice()
     check_ids(stops, target.model.description.vocab_size, "stop")
     _check_length(target, position, most)
     through = find_adapter(instance, target, adapter) if adapter else None

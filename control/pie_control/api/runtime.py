@@ -107,8 +107,7 @@ class RuntimeCalls:
             await self._load(model)
             return call(instance, model)
 
-        self._answers.start(instance, loaded)
-        return SUSPENDED
+        return self._answers.start(instance, loaded)
 
     def wait(self, instance: Instance, futures: list[int]) -> Any:
         """Suspends the guest until one of the futures is ready; see `TurnState`."""

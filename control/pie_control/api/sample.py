@@ -54,7 +54,6 @@ from pie_control.scheduler.commands.sampler import (
     SetSamplerCommand,
     WriteStateCommand,
 )
-from pie_control.wasm.linker import SUSPENDED
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS, Bound
 from pie_py.device_programs.compiled import is_compiled
 from pie_py.device_programs.language import HEADS, PAGES, REMEMBERED, TOKENS
@@ -85,8 +84,7 @@ class SamplerCalls:
             wanted = self._with_text(read_parameters(parameters), instance.user, facts)
             if all(self._programs.find(key) is not None for key in wanted.keys):
                 return make_sampler(instance, queue, wanted, *self._bound(wanted, facts)())
-        self._answers.start(instance, partial(self._read, instance, queue, parameters))
-        return SUSPENDED
+        return self._answers.start(instance, partial(self._read, instance, queue, parameters))
 
     async def _read(self, instance: Instance, queue: int, parameters: str) -> int:
         """Makes a sampler; what grows with its parameters is done in a thread."""

@@ -6,7 +6,7 @@ instance waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from pie_control.instances.turns import SlowCalls
 from pie_control.models.chat_template import INLINE_SECONDS
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer import TextCodec, decode, encode, render
-from pie_control.wasm.linker import SUSPENDED
 
 INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
 INLINE_TOKENS = 4096
@@ -52,7 +51,7 @@ class TokenizeCalls:
             ids: list[int] = np.frombuffer(tokens, np.uint32).tolist()
             return ids
 
-        return self._later(instance, work)
+        return self._answers.start(instance, work)
 
     def detokenize(self, instance: Instance, model: str, tokens: list[int]) -> Any:
         """Text of token ids."""
@@ -65,15 +64,16 @@ class TokenizeCalls:
         if len(tokens) <= INLINE_TOKENS and codec.trusted:
             return codec.decode(tokens)
         packed = np.array(tokens, np.uint32).tobytes()
-        return self._later(
-            instance,
-            lambda: self._confined(instance, "a text", decode, codec, packed),
+        return self._answers.start(
+            instance, lambda: self._confined(instance, "a text", decode, codec, packed)
         )
 
     def get_vocabs(self, instance: Instance, model: str) -> Any:
         """The bytes of every token, by id."""
         codec = self._codec(instance, model)
-        return self._later(instance, lambda: trio.to_thread.run_sync(lambda: codec.vocabulary))
+        return self._answers.start(
+            instance, lambda: trio.to_thread.run_sync(lambda: codec.vocabulary)
+        )
 
     def special_tokens(self, instance: Instance, model: str) -> list[tuple[str, int]]:
         """Special tokens, as their texts and ids."""
@@ -95,7 +95,7 @@ class TokenizeCalls:
                 if error.code != "limit-exceeded":
                     raise
         check_values(messages, "chat messages", "invalid-argument")
-        return self._later(
+        return self._answers.start(
             instance,
             lambda: self._confined(
                 instance, "the chat", render, codec, messages, add_generation_prompt
@@ -112,11 +112,6 @@ class TokenizeCalls:
         if service is not None:
             service.check_trait("tokenize")
         return self._models.codec(model)
-
-    def _later(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Suspends the guest while the work is done."""
-        self._answers.start(instance, work)
-        return SUSPENDED
 
     async def _confined(
         self, instance: Instance, what: str, job: Callable[..., Any], codec: TextCodec, *args: Any

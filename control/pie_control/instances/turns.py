@@ -448,13 +448,15 @@ class SlowCalls(Service):
         self._turns = turns
         self._under_way: dict[Instance, trio.CancelScope] = {}
 
-    def start(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
-        """Does the work and answers the guest, which its host function suspends now.
+    def start(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Does the work and answers the guest, which its host function suspends: by what this
+        returns.
 
         An ApiError is the guest's error; any other exception becomes one with the code `internal`.
         """
         scope = self._under_way[instance] = trio.CancelScope()
         self._start_task(self._answer, instance, work, scope)
+        return SUSPENDED
 
     def drop_instance(self, instance: Instance) -> None:
         """Gives up what is computed for an instance that has ended."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.interception.costs import Costs
     from pie_control.interception.policy import Policy
-    from pie_control.interception.policy_input import PolicyInput, ServedModel, TransferBudget
+    from pie_control.interception.policy_input import PolicyInput
 
 DEMAND_SECONDS = 1.0  # after which one that could discard looks whether others need its memory
 MAX_TOOL = 256  # characters of a tool's name
@@ -81,15 +81,10 @@ class _Asked:
 class SwapAdvice:
     """Advice for the programs that use one model."""
 
-    def __init__(
-        self,
-        service: ServedModel,
-        policy_input: PolicyInput,
-        budgets: tuple[TransferBudget, TransferBudget],
-    ) -> None:
-        self._service = service
+    def __init__(self, policy_input: PolicyInput) -> None:
+        self._service = policy_input.model
         self._input = policy_input
-        self._budget, self._inward = budgets
+        self._budget, self._inward = policy_input.outward, policy_input.inward
         self._asked: dict[tuple[Instance, int], _Asked] = {}  # by instance and queue
         policy_input.offered = self._offered
 

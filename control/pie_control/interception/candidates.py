@@ -15,7 +15,7 @@ from pie_control.resources.pools import within_users
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
-    from pie_control.interception.policy_input import PolicyInput, ServedModel
+    from pie_control.interception.policy_input import PolicyInput
     from pie_control.resources.space import Space
 
 
@@ -63,10 +63,8 @@ class EvictionCandidates:
         stepping: the instance whose turn is about to begin, which is not paused any more.
     """
 
-    def __init__(
-        self, model: ServedModel, records: EvictionRecords, policy_input: PolicyInput
-    ) -> None:
-        self._model = model
+    def __init__(self, records: EvictionRecords, policy_input: PolicyInput) -> None:
+        self._model = policy_input.model
         self._records = records
         self._input = policy_input
         self.stepping: Instance | None = None

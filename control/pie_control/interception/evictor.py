@@ -24,7 +24,7 @@ from pie_py.wire.rpc import LATER
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Ends, Instance, Turns
-    from pie_control.interception.policy_input import PolicyInput, ServedModel, TransferBudget
+    from pie_control.interception.policy_input import PolicyInput
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
@@ -45,30 +45,21 @@ class Evictor:
     """
 
     def __init__(
-        self,
-        model: ServedModel,
-        turns: Turns,
-        ends: Ends,
-        config: InterceptionConfig,
-        policy_input: PolicyInput,
-        budgets: tuple[TransferBudget, TransferBudget],
-        clock: Callable[[], float],
+        self, policy_input: PolicyInput, turns: Turns, ends: Ends, config: InterceptionConfig
     ) -> None:
-        """Has moved nothing yet. The budgets are of pages that may move in a step behind its
-        computation: out, and in.
-        """
-        self._model = model
+        """Has moved nothing yet."""
+        self._model = policy_input.model
         self._turns = turns
         self._ends = ends
         self._config = config
         self._input = policy_input
-        self._outward, self._inward = budgets
-        self._clock = clock
+        self._outward, self._inward = policy_input.outward, policy_input.inward
+        self._clock = policy_input.now
         self._low = policy_input.low_water
         self._relieved = -1  # plans sent when pages were last evicted ahead of need
         self._records = EvictionRecords(self)
         self.waiting = self._records.waiting  # instances that wait for pages
-        self._candidates = EvictionCandidates(model, self._records, policy_input)
+        self._candidates = EvictionCandidates(self._records, policy_input)
         policy_input.wanted = self._wanted
         self._counts = dict.fromkeys(
             ("evictions", "pages_evicted", "pages_restored", "page_waits", "held", "host_full"), 0

@@ -192,9 +192,12 @@ class PolicyInput:
         clock: Callable[[], float],
     ) -> None:
         """Looks at nothing yet. Without costs that the worker has measured no policy is asked."""
-        self._model = model
+        self.model = model
         self.policy = policy
         self._costs = costs
+        # Pages that may move in a step behind its computation: out, and in.
+        self.outward = TransferBudget(model, costs)
+        self.inward = TransferBudget(model, costs, inward=True)
         self.durations = durations
         self.now = clock
         self.low_water = int(LOW_WATER * model.pages.size)  # pages
@@ -218,30 +221,30 @@ class PolicyInput:
         this step, and pages a second that may be in later ones, are given; and pages that are
         wanted beside those that instances wait for.
         """
-        spaces, page_size = self._model.spaces, self._model.pages.page_size
+        spaces, page_size = self.model.spaces, self.model.pages.page_size
         running = [i for i in spaces if i.queued_commands and i is not without]
         tokens = sum(spaces[i].pages.resident for i in running) * page_size
-        room = self._model.host_pages.free * page_size
+        room = self.model.host_pages.free * page_size
         return Load(
             sequences=len(running),
             running_tokens=tokens,
             swap_budget=swap_pages * page_size,
             host_room=room,
             swap_rate=swap_rate * page_size,
-            lacking=(self.wanted() + wanted - self._model.pages.free) * page_size,
+            lacking=(self.wanted() + wanted - self.model.pages.free) * page_size,
             reserve=self.low_water * page_size,
         )
 
     def facts(self, instance: Instance) -> Paused:
         """A paused instance whose pages the server may swap. It cannot recompute them."""
-        tokens = self._model.spaces[instance].pages.resident * self._model.pages.page_size
+        tokens = self.model.spaces[instance].pages.resident * self.model.pages.page_size
         remaining, half = self._until_first(instance)
         return Paused(instance.number, tokens, remaining, can_discard=False, half=half)
 
     def worth(self, instance: Instance) -> int:
         """The highest priority that an instance has given to one of its pages."""
-        _, pages = self._model.spaces[instance].pages.all_resident()
-        worth = self._model.pages.retention.of(pages, self.now())
+        _, pages = self.model.spaces[instance].pages.all_resident()
+        worth = self.model.pages.retention.of(pages, self.now())
         return int(worth.max()) if len(worth) else 0
 
     def choose(self, paused: Sequence[Paused], swap_pages: int, wanted: int) -> list[Choice]:

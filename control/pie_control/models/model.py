@@ -17,7 +17,7 @@ from pie_control.interception.advice import SwapAdvice
 from pie_control.interception.costs import LearnedCosts
 from pie_control.interception.evictor import Evictor
 from pie_control.interception.policy import load_policy
-from pie_control.interception.policy_input import Durations, PolicyInput, TransferBudget
+from pie_control.interception.policy_input import Durations, PolicyInput
 from pie_control.models.adapters import MAX_ADAPTERS, Adapters
 from pie_control.models.sharing import ModelShares, Reclaim
 from pie_control.prefix import PrefixCache
@@ -143,13 +143,15 @@ class ModelService:
         self.reclaim = Reclaim(self.pages, self.embeds, self.exports, self.spaces, deps.ends)
         facts = description.kv_costs
         costs = None if facts is None else LearnedCosts(facts, clock)
-        budgets = TransferBudget(self, costs), TransferBudget(self, costs, inward=True)
+        interception = config.interception
+        policy = load_policy(interception.policy)
+        policy_input = PolicyInput(self, policy, costs, deps.durations, clock)
         self.scheduler = Scheduler(
             description,
             config.scheduler,
             deps.clock_ns,
             shares.quotas.weight,
-            None if costs is None else (budgets[1], costs.took),
+            None if costs is None else (policy_input.inward, costs.took),
         )
         send, pays = self.scheduler.send_first, (costs.move_pays if costs else lambda pages: False)
         self.prefixes = PrefixCache(
@@ -159,15 +161,10 @@ class ModelService:
         )
         seconds = costs.seconds_of_pages if costs else lambda first, end: 0.0
         self.room = Room(self.pages, self.prefixes.pauses, seconds, deps.timers, clock)
-        interception = config.interception
-        policy = load_policy(interception.policy)
-        policy_input = PolicyInput(self, policy, costs, deps.durations, clock)
-        self.swap_advice = SwapAdvice(self, policy_input, budgets)
+        self.swap_advice = SwapAdvice(policy_input)
         self.evictor: Evictor | None = None
         if interception.policy != "preserve":
-            self.evictor = Evictor(
-                self, deps.turns, deps.ends, interception, policy_input, budgets, clock
-            )
+            self.evictor = Evictor(policy_input, deps.turns, deps.ends, interception)
 
     def check_trait(self, trait: str) -> None:
         """Refuses functions of a trait that the model lacks. Raises ApiError `unsupported`."""

@@ -52,9 +52,7 @@ class TextCodec:
             self._special_texts = special_texts(folder, settings)
         with reading(f"{folder}: the chat template"):
             self._templates = ChatTemplates(
-                read_sources(folder, settings),
-                self._special_texts,
-                broken=breaker(self._tokenizer),
+                read_sources(folder, settings), self._special_texts, broken=breaker(self._tokenizer)
             )
             defaults = read_object(folder, "generation_config.json") or {}
         self.generation_defaults = _defaults(defaults)

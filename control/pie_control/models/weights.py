@@ -66,20 +66,21 @@ class Weights:
         self._versions: dict[str, str] = {}  # by model
 
     async def pause(self, model: str, *, keep: bool) -> None:
-        """Returns once a model computes nothing more, until `resume`. Instances that use it keep
+        """Returns once a model computes nothing more, or at `resume`. Instances that use it keep
         what they have and go on then; unless `keep`, they end, and durable ones begin again.
 
         Raises:
             ApiError: `unknown-model`.
         """
         service = self._models.service(model)
-        service.scheduler.holds.add(PAUSED)
+        scheduler = service.scheduler
+        scheduler.holds.add(PAUSED)
         if not keep:
             self._begin_again()
             for instance in [*service.spaces]:
                 self._ends.fail(instance, f"cancelled: the operator has paused model {model!r}")
         # A result sets no event of its own.
-        while service.scheduler.in_flight.steps:  # noqa: ASYNC110
+        while PAUSED in scheduler.holds and scheduler.in_flight.steps:  # noqa: ASYNC110
             await trio.sleep(STEP_SECONDS)
 
     def resume(self, model: str) -> None:

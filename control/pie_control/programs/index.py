@@ -107,21 +107,9 @@ class Index:
         (others,) = self._sql.execute("PRAGMA data_version").fetchone()
         return others, self._sql.total_changes
 
-    def named(self, name: str, user: str) -> list[Row]:
-        """A user's programs of a name."""
-        return self._rows("name = ? AND user = ?", name, user)
-
-    def of_hash(self, digest: str) -> list[Row]:
-        """Programs with this content."""
-        return self._rows("hash = ?", digest)
-
     def one_of_hash(self, digest: str) -> Row | None:
         """A program with this content: there may be many."""
         return next(iter(self._rows("hash = ?", digest, most=1)), None)
-
-    def has(self, digest: str, name: str, user: str) -> bool:
-        """True if a user has this content under a name."""
-        return bool(self._rows("hash = ? AND name = ? AND user = ?", digest, name, user))
 
     def count_and_size(self, user: str) -> tuple[int, int]:
         """A user's programs, and their bytes."""
@@ -134,13 +122,9 @@ class Index:
         """Programs whose hash begins so."""
         return self._rows("hash >= ? AND hash < ?", prefix, prefix + "g")
 
-    def of_user(self, user: str) -> list[Row]:
-        """A user's programs."""
-        return self._rows("user = ?", user)
-
-    def all(self) -> list[Row]:
-        """The programs of all users."""
-        return self._rows("1")
+    def all(self, **values: str) -> list[Row]:
+        """The programs with these values of columns, such as `name` and `user`."""
+        return self._rows(" AND ".join(["1", *(f"{c} = ?" for c in values)]), *values.values())
 
     def _rows(self, condition: str, *values: str, most: int = -1) -> list[Row]:
         rows: list[Row] = self._sql.execute(

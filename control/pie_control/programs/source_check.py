@@ -41,30 +41,22 @@ def check_program(data: bytes, name: str) -> None:
     Raises:
         ProgramRejected: with the place of the mistake.
     """
-    if data.startswith(javascript.MARK):
-        _check_javascript(data, name)
-        return
     if data.startswith(modules.SAMPLER):
         _check_sampler(data.removeprefix(modules.SAMPLER), f"{name}.py")
         return
-    if not data.startswith(modules.MARK):
+    is_javascript = data.startswith(javascript.MARK)
+    if not (is_javascript or data.startswith(modules.MARK)):
         check_source(data, f"{name}.py")
         return
     try:
-        sources = modules.unpack(data)
+        sources = javascript.unpack(data) if is_javascript else modules.unpack(data)
     except modules.BadProgram as error:
         raise ProgramRejected(f"{name}: {error}") from None
     for path, source in sources.items():
-        check_source(source, f"{name}/{path}")
-
-
-def _check_javascript(data: bytes, name: str) -> None:
-    try:
-        sources = javascript.unpack(data)
-    except modules.BadProgram as error:
-        raise ProgramRejected(f"{name}: {error}") from None
-    for path, source in sources.items():
-        _check_text(source, f"{name}/{path}", "JavaScript")
+        if is_javascript:
+            _check_text(source, f"{name}/{path}", "JavaScript")
+        else:
+            check_source(source, f"{name}/{path}")
 
 
 def _check_sampler(data: bytes, filename: str) -> None:
@@ -85,7 +77,10 @@ def check_source(data: bytes, filename: str) -> None:
     try:
         compile(data, filename, "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise _rejected(filename, error.msg, error.lineno, error.text) from None
+        line, text = error.lineno, (error.text or "").strip()
+        place = filename if line is None else f"{filename}, line {line}"
+        shown = f"\n    {text:.200}" if text else ""
+        raise ProgramRejected(f"{place}: {error.msg}{shown}") from None
     except (RecursionError, MemoryError):
         raise ProgramRejected(f"{filename} is nested too deeply to compile") from None
 
@@ -109,9 +104,3 @@ def _first_byte_that_is_no_text(data: bytes) -> int | None:
         return error.start
     control = _CONTROL.search(data)
     return control.start() if control else None
-
-
-def _rejected(filename: str, message: str, line: int | None, text: str | None) -> ProgramRejected:
-    place = filename if line is None else f"{filename}, line {line}"
-    shown = f"\n    {text.strip():.200}" if text and text.strip() else ""
-    return ProgramRejected(f"{place}: {message}{shown}")

@@ -141,7 +141,7 @@ class ProgramStore:
 
     def has_named(self, digest: str, name: str, user: str) -> bool:
         """True if a user has a program with these bytes under this name."""
-        return self._index.has(digest, name, user)
+        return bool(self._index.all(hash=digest, name=name, user=user))
 
     def _has_bytes(self, row: Row) -> bool:
         """True if a program's bytes are here, by their number; what reads them checks the hash."""
@@ -162,7 +162,7 @@ class ProgramStore:
 
     def list(self, user: str | None = None) -> Sequence[Program]:
         """Programs of a user, or of all, oldest first."""
-        return self._programs(self._index.all() if user is None else self._index.of_user(user))
+        return self._programs(self._index.all(**({} if user is None else {"user": user})))
 
     def find(self, name: str, user: str) -> Program:
         """A program by the user's name for it, by its content hash, or by six or more digits of
@@ -306,12 +306,12 @@ class ProgramStore:
         return Path(name)
 
     def _find(self, name: str, user: str) -> Program | None:
-        named = self._programs(self._index.named(name, user))
+        named = self._programs(self._index.all(name=name, user=user))
         if named:
             return named[-1]
         if _HASH.fullmatch(name):
             # A whole hash is proof enough that one knows the program; a part of it is not.
-            candidates = self._programs(self._index.of_hash(name))
+            candidates = self._programs(self._index.all(hash=name))
         elif _PREFIX.fullmatch(name):
             anyone = user == LOCAL_USER
             candidates = [

@@ -138,11 +138,9 @@ def _pages(
     space = service.spaces.get(instance)
     name = service.description.name
     codec = models.codec(name)
-    if space is None:
-        left = contexts(instance, service, codec, np.empty(0, np.int64))
-        nothing = {"pages": 0, "page_size": 0, "cached": [], "sharers": []}
-        return {"model": name, **nothing, "contexts": left}
-    addresses, held = space.pages.all_resident()
+    addresses, held = np.empty(0, np.int64), np.empty(0, np.int32)
+    if space is not None:
+        addresses, held = space.pages.all_resident()
     shown = held[:MOST_PAGES]
     sharers: list[dict[str, Any]] = []
     for other, its in service.spaces.items():
@@ -151,11 +149,11 @@ def _pages(
         places = np.flatnonzero(np.isin(shown, its.pages.all_resident()[1]))
         if len(places) and len(sharers) < MOST_SHARERS:
             sharers.append({"instance": other.id, "places": places.tolist()})
-    cached = np.flatnonzero(space.page_pool.cached[shown])
+    cached = np.flatnonzero(service.pages.cached[shown])
     return {
         "model": name,
         "pages": len(held),
-        "page_size": space.page_pool.page_size,
+        "page_size": 0 if space is None else service.pages.page_size,
         "cached": cached.tolist(),  # places whose pages the prefix cache holds, too
         "contexts": contexts(instance, service, codec, addresses[:MOST_PAGES]),
         "sharers": sharers,
@@ -175,33 +173,27 @@ def contexts(
     here = [(handle, each) for handle, each in instance.queues.items() if each.model is service]
     handles = {each.queue: each.handle for each in gone}
     handles |= {each.queue.id: handle for handle, each in here}
-    found = [
-        {
-            "queue": each.handle,
-            "parent": handles.get(each.parent) if each.parent is not None else None,
-            "created_ns": each.created_ns,
-            "released_ns": each.released_ns,
+
+    def described(handle: int, made: Any, origin: Any, tokens: array[int], **more: Any) -> Any:
+        parent = None if origin is None else origin.parent
+        return {
+            "queue": handle,
+            "parent": None if parent is None else handles.get(parent),
+            "created_ns": made.created_ns,
+            "released_ns": None,
             "places": [],
-            **_text(each.tokens, 0 if each.parent is None else each.begins, codec),
+            **more,
+            **_text(tokens, 0 if parent is None else origin.begins, codec),
         }
+
+    found = [
+        described(each.handle, each, each, each.tokens, released_ns=each.released_ns)
         for each in gone
     ]
     for handle, each in here:
         branch, places = each.queue.branch, _places(each, addresses)
-        if branch is None and not places:
-            continue
-        parent = None if branch is None else branch.parent
-        begins = 0 if branch is None or parent is None else branch.begins
-        found.append(
-            {
-                "queue": handle,
-                "parent": None if parent is None else handles.get(parent),
-                "created_ns": each.created_ns,
-                "released_ns": None,
-                "places": places,
-                **_text(each.tokens(), begins, codec),
-            }
-        )
+        if branch is not None or places:
+            found.append(described(handle, each, branch, each.tokens(), places=places))
     return sorted(found, key=lambda each: int(each["queue"]))[-MOST:]
 
 

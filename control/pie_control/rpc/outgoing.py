@@ -78,8 +78,7 @@ class SentBytes:
         """True if a connection is behind by more than so many times the bytes that it may be, alone
         or with its user's others.
         """
-        connection = self._connections.get(peer)
-        behind = 0 if connection is None else connection.before + connection.after
+        behind = self.behind(peer)
         if behind > times * CONNECTION_BYTES:
             return True
         return behind > 2 * PROBE_BYTES and self._users[user] > times * USER_BYTES
@@ -204,8 +203,7 @@ class Outgoing:
             self.hopeless.append(session)
             return
         self.deliveries.append(Delivery(peer, frames))
-        if number := self.backlog.sent(peer, session.user, sum(map(len, frames))):
-            self.probe(peer, number)
+        self.probe(peer, self.backlog.sent(peer, session.user, sum(map(len, frames))))
 
     def connection_gone(self, peer: bytes) -> None:
         """Drops what waits for a connection whose routing id another one has now."""

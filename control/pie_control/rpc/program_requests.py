@@ -216,16 +216,8 @@ class ProgramRequests:
                 raise ProgramRejected(f"{error.message} to compile") from None
         # Others' runtime is there in any case, or they have none.
         if kind in ("component", "javascript"):
-            candidate = Program(
-                found,
-                upload.name,
-                kind,
-                upload.size,
-                user,
-                self._programs.date_ns(),
-                str(upload.path),
-            )
-            await self._prepare(candidate)
+            date, path = self._programs.date_ns(), str(upload.path)
+            await self._prepare(Program(found, upload.name, kind, upload.size, user, date, path))
         self._check_room(user, 0)  # it is among those that are coming
         with _disk_errors():
             return self._programs.adopt(upload.path, found, upload.name, kind, user)

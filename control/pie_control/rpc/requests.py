@@ -22,7 +22,7 @@ from pie_control.programs.store import Program, is_hash
 from pie_control.rpc.describe import describe_instance, describe_model, inspect, tokens_of, waits_of
 from pie_control.rpc.params import Answer, Handlers, text_or_bytes
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
-from pie_control.rpc.session import Session
+from pie_control.rpc.session import Presence, Session
 from pie_control.rpc.sessions import Sessions
 from pie_control.tasks import disk_may_refuse, take_off
 from pie_py import __version__
@@ -170,22 +170,19 @@ class Requests:
         return {name: of.stats() for name, of in self._parts.models.services.items()}
 
     async def _quota(self, session: Session, asked: methods.Quota) -> Answer:
-        users = [session.user]
-        if asked.users:
-            session.check_admin(self._config.admins)
-            users = self._users()
-        elif asked.of:
-            users = [session.acts_for(asked.of, self._config.admins)]
+        user = self._about(session, asked)
+        users = self._users() if user is None else [user]
         return [await self._parts.shares.of_user(user) for user in users]
 
     async def _usage(self, session: Session, asked: methods.Usage) -> Answer:
-        user: str | None = session.user
+        return await self._parts.ledger.usage(self._about(session, asked), asked.days)
+
+    def _about(self, session: Session, asked: methods.Quota | methods.Usage) -> str | None:
+        """The user that is asked about; None for all."""
         if asked.users:
             session.check_admin(self._config.admins)
-            user = None
-        elif asked.of:
-            user = session.acts_for(asked.of, self._config.admins)
-        return await self._parts.ledger.usage(user, asked.days)
+            return None
+        return session.acts_for(asked.of, self._config.admins)
 
     def _users(self) -> list[str]:
         """Users who have something."""
@@ -225,6 +222,9 @@ class Requests:
         is_new = asked.session and key not in own
         if is_new:  # before it is loaded: that goes on if its client leaves
             own[key] = file
+        if session.presence is Presence.ENDED:  # in the turn in which this was asked
+            self.forget(session)
+            return
         try:
             if asked.model:
                 await self._parts.adapters.load(

@@ -15,7 +15,7 @@ import zmq
 from pie_control.errors import ApiError, ProgramRejected, Refusal
 from pie_control.programs.store import PROGRAM_BYTES
 from pie_control.rpc.auth import ZAP_DOMAIN, Authenticator, FolderUsers, Users
-from pie_control.rpc.inbox import InboundMessage, Inbox
+from pie_control.rpc.inbox import Content, InboundMessage, Inbox
 from pie_control.rpc.session import MAX_PENDING, MAX_WINDOW, WINDOW_BYTES, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
 from pie_control.shares import Shares
@@ -242,15 +242,17 @@ class RpcServer:
                 return
 
     def _inbound(self, peer: bytes, frame: zmq.Frame) -> InboundMessage:
-        size = len(frame)
-        user, may_speak = self._user_of(frame)
-        if not may_speak:
-            return InboundMessage(user, peer, None, size)
-        try:
-            return InboundMessage(user, peer, decode(frame.buffer, at_server=True), size)
-        except NotAMessage as error:
-            log.debug("no message", reason=str(error))
-            return InboundMessage(user, peer, error, size)
+        user, may_speak = LOCAL_USER, True
+        if self._authenticator is not None:
+            user, may_speak = self._authenticator.user_of(frame)
+        content: Content = None
+        if may_speak:
+            try:
+                content = decode(frame.buffer, at_server=True)
+            except NotAMessage as error:
+                log.debug("no message", reason=str(error))
+                content = error
+        return InboundMessage(user, peer, content, len(frame))
 
     def _handle(self, inbound: InboundMessage, nursery: trio.Nursery) -> None:
         user, peer, content, _ = inbound
@@ -260,12 +262,6 @@ class RpcServer:
             self.sessions.receive_garbage(peer, content, user)
         else:
             self._act(self.sessions.receive(peer, content, user), nursery)
-
-    def _user_of(self, frame: zmq.Frame) -> tuple[str, bool]:
-        """The user of the connection that a frame came by, and whether it may speak."""
-        if self._authenticator is None:
-            return LOCAL_USER, True
-        return self._authenticator.user_of(frame)
 
     def flush(self) -> None:
         """Sends what waits: of every stream one message; those with more stay for the next turn."""

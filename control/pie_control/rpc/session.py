@@ -30,40 +30,6 @@ class Presence(Enum):
     ENDED = auto()  # for good
 
 
-class Change(Enum):
-    """Events of a session."""
-
-    HELLO = auto()  # its client says hello, on whatever connection
-    MESSAGE = auto()  # its client says anything else
-    SILENCE = auto()  # nothing was heard for `Timing.dead` seconds
-    LOST = auto()  # its connection is gone, takes nothing, or carries another session now
-    EXPIRED = auto()  # it has not been present for `Timing.resumable` seconds
-    LEFT = auto()  # its client says bye, or breaks the rules, or the server stops
-
-
-_P, _S, _C, _E = Presence.PRESENT, Presence.SILENT, Presence.CUT, Presence.ENDED
-
-# A pair that is missing cannot come about: a session that is cut off has no connection by which a
-# message could arrive, one that is present does not expire, no connection leads to an ended one.
-TRANSITIONS: dict[tuple[Presence, Change], Presence] = {
-    (_P, Change.HELLO): _P,  # by another connection, because the client found the first one broken
-    (_S, Change.HELLO): _P,
-    (_C, Change.HELLO): _P,
-    (_P, Change.MESSAGE): _P,
-    (_S, Change.MESSAGE): _P,  # any message brings a silent client back, even the answer to a probe
-    (_P, Change.SILENCE): _S,
-    (_S, Change.SILENCE): _S,
-    (_C, Change.SILENCE): _C,
-    (_P, Change.LOST): _C,
-    (_S, Change.LOST): _C,
-    (_S, Change.EXPIRED): _E,
-    (_C, Change.EXPIRED): _E,
-    (_P, Change.LEFT): _E,
-    (_S, Change.LEFT): _E,
-    (_C, Change.LEFT): _E,
-}
-
-
 @dataclass(slots=True)
 class Pending:
     """A request that the client has not confirmed: under way while `answer` is None."""
@@ -125,10 +91,10 @@ class Session:
             self.check_admin(admins)
         return user or self.user
 
-    def change(self, change: Change, now: float) -> None:
-        """Moves on in the table above; its streams learn whether they have a reader."""
-        before, self.presence = self.presence, TRANSITIONS[self.presence, change]
-        if self.presence is before:
+    def become(self, presence: Presence, now: float) -> None:
+        """Its presence is another one; its streams learn whether they have a reader."""
+        before, self.presence = self.presence, presence
+        if presence is before:
             return
         if self.presence is Presence.PRESENT:
             self.away_since = None

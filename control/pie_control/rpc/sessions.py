@@ -17,7 +17,7 @@ import structlog
 
 from pie_control.instances.instance import Instance
 from pie_control.rpc.outgoing import Delivery, Outgoing
-from pie_control.rpc.session import Change, ItemStream, Pending, Session
+from pie_control.rpc.session import ItemStream, Pending, Presence, Session
 from pie_control.shares import Shares
 from pie_control.tasks import take_off
 from pie_py import __version__
@@ -149,7 +149,7 @@ class Sessions:
             self.out.deliver_one(peer, Who())
             return ()
         session.heard = self._clock()
-        self._change(session, Change.MESSAGE)
+        self._be_present(session)  # any message brings a silent client back
         match message:
             case Request():
                 return self._request(session, message)
@@ -166,7 +166,7 @@ class Sessions:
             case Ping():
                 self.out.post(session, Pong())
             case Bye():
-                return [self._end(session, Change.LEFT)]
+                return [self._end(session)]
         return ()
 
     def receive_garbage(self, peer: bytes, error: NotAMessage, user: str) -> None:
@@ -184,7 +184,7 @@ class Sessions:
         """A connection may say nothing more: its session ends."""
         session = self._session_of(peer, user)
         self.out.deliver_one(peer, Refused("permission-denied", reason))
-        return () if session is None else [self._end(session, Change.LEFT)]
+        return () if session is None else [self._end(session)]
 
     def _session_of(self, peer: bytes, user: str) -> Session | None:
         """The session that a connection carries; it is never one of another user.
@@ -228,7 +228,7 @@ class Sessions:
         self.out.probe(peer, self.backlog.asked(peer))
         for stream in session.streams.values():
             stream.pause()  # until the client says what it has received
-        self._change(session, Change.HELLO)
+        self._be_present(session)
 
     def _refusal(self, hello: Hello, user: str, *, is_new: bool) -> Refused | None:
         if hello.protocol != PROTOCOL:
@@ -273,7 +273,7 @@ class Sessions:
         if session.takes_no_answers or self._takes_more_than_its_part(session):
             log.warning("session ended: it does not take its answers", user=session.user)
             self.out.post(session, Bye("too many requests at once, or answers not taken"))
-            events.append(self._end(session, Change.LEFT))
+            events.append(self._end(session))
         else:
             events.append(Do(session, request))
         return events
@@ -350,11 +350,11 @@ class Sessions:
         events: list[Event] = []
         now = self._clock()
         for session in self.all:
-            if now - session.heard > self._timing.dead:
-                self._change(session, Change.SILENCE)
+            if session.is_present and now - session.heard > self._timing.dead:
+                session.become(Presence.SILENT, now)
             away = session.away_since
             if away is not None and now - away > self._resumable(session):
-                events.append(self._end(session, Change.EXPIRED))
+                events.append(self._end(session))
         self._look_at_connections()
         self.out.release_held()
         return events
@@ -368,7 +368,7 @@ class Sessions:
         """Ends all sessions, because the server stops."""
         for session in self.all:
             self.out.post(session, Bye(reason))
-        return [self._end(session, Change.LEFT) for session in self.all]
+        return [self._end(session) for session in self.all]
 
     def undelivered(self, delivery: Delivery, *, gone: bool) -> None:
         """A delivery failed: its connection is `gone`, or its queue is full."""
@@ -378,10 +378,9 @@ class Sessions:
         if session is not None and (gone or delivery.must_arrive):
             self._cut_off(session)
 
-    def _change(self, session: Session, change: Change) -> None:
-        was_present = session.is_present
-        session.change(change, self._clock())
-        if session.is_present and not was_present:
+    def _be_present(self, session: Session) -> None:
+        if not session.is_present:
+            session.become(Presence.PRESENT, self._clock())
             for stream in session.streams.values():
                 self.out.add_ready(stream)
 
@@ -391,15 +390,15 @@ class Sessions:
         del self._peers[session.peer]
         session.peer = None
         session.outgoing.clear()
-        session.change(Change.LOST, self._clock())
+        session.become(Presence.CUT, self._clock())
 
-    def _end(self, session: Session, change: Change) -> Gone:
+    def _end(self, session: Session) -> Gone:
         """A session ends for good, after what it has been sent."""
         self.out.collect(session)
         if session.peer is not None:
             del self._peers[session.peer]
             session.peer = None
-        session.change(change, self._clock())
+        session.become(Presence.ENDED, self._clock())
         del self._sessions[session.user, session.id]
         take_off(self._answer_bytes, session.user, session.answer_bytes)
         for instance in list(session.streams):
