@@ -130,38 +130,6 @@ def test_it_is_taken_by_ollamas(gateway: Gateway, api: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("api", "fields", "param"),
-    [
-        ("chat/completions", {"reasoning_effort": "low"}, "reasoning_effort"),
-        ("chat/completions", {"reasoning": {"effort": "low", "summary": None}}, "reasoning"),
-        ("chat/completions", {"chat_template_kwargs": {"enable_thinking": False}},
-         "chat_template_kwargs.enable_thinking"),
-        ("chat/completions", {"functions": [{}]}, "functions"),
-        ("completions", {"suffix": " "}, "suffix"),
-        ("responses", {"include": ["message.output_text.logprobs"]}, "include[0]"),
-        ("responses", {"top_logprobs": 1}, "top_logprobs"),
-        ("chat/completions", {"verbosity": "low"}, "verbosity"),
-        ("responses", {"reasoning": {"mode": "pro"}}, "reasoning.mode"),
-        ("responses", {"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options"),
-        ("messages", {"speed": "fast"}, "speed"),
-        ("messages", {"mcp_servers": [{"type": "url", "url": "x", "name": "x"}]}, "mcp_servers"),
-        ("messages", {"context_management": {"edits": [{"type": "x"}]}},
-         "context_management.edits[0].type"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_asks_for_something_is_refused_by_name(
-    gateway: Gateway, api: str, fields: dict[str, Any], param: str
-) -> None:
-    with gateway.http() as http:
-        answer = http.post(f"/v1/{api}", json={"model": "pie-tiny", **APIS[api], **fields})
-    assert answer.status_code == 400, answer.text
-    error = answer.json()["error"]
-    assert f"`{param}`" in error["message"]
-    assert error.get("param", param) == param
-
-
-@pytest.mark.parametrize(
     ("api", "fields", "may"),
     [
         ("chat/completions", {"tool_choice": "any"}, '"none", "auto", "required"'),

@@ -397,8 +397,6 @@ def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
     assert missing.value.request_id
     [first, *_] = claude.models.list()
     assert first.created_at.year > 2000
-    with pytest.raises(anthropic.BadRequestError, match="speed"):
-        claude.messages.create(model="pie-tiny", messages=hi, max_tokens=1, speed="fast")
 
 
 def test_images_of_a_result_are_read_as_the_users(claude: anthropic.Anthropic) -> None:
@@ -446,13 +444,6 @@ def test_responses(client: openai.OpenAI) -> None:
     assert kinds[-1] == "response.completed"
     told: Any = client.responses.create(input="Hi", instructions="Be kind.", **fields)
     assert told.usage.input_tokens > final.usage.input_tokens  # type: ignore[union-attr]
-    for wrong, param in (
-        ({"background": True}, "background"),
-        ({"input": [{"type": "nothing"}]}, "input[0].type"),
-    ):
-        with pytest.raises(openai.BadRequestError) as raised:
-            client.responses.create(**{**fields, "input": "Hi", **wrong})
-        assert raised.value.param == param
 
 
 def test_a_kept_response_is_streamed_again(client: openai.OpenAI, http: httpx2.Client) -> None:
