@@ -82,12 +82,6 @@ def test_the_doctor_names_a_wrong_variable(variable: str, value: str, what: str)
     assert found["Python"]["state"] == "ok"
 
 
-def test_a_build_names_a_wrong_variable(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["build", str(tmp_path)], env={"PIE_PY_MODELS": "{bad"})
-    assert done.exit_code == 2
-    assert "PIE_PY_MODELS is no JSON" in done.stderr
-
-
 def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:
     listings = (
         ["ps", "--all"], ["quota"], ["usage"], ["models"], ["programs"], ["adapters", "list"],
