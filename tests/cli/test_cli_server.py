@@ -67,7 +67,7 @@ def started(
     cwd: Path | None = None,
     stdin: int = DEVNULL,
     stderr: int = PIPE,
-    **environment: str,
+    **environment: Any,
 ) -> subprocess.Popen[str]:
     """A command, which reads nothing unless it is told to."""
     command = [sys.executable, "-m", "pie_py", *map(str, args)]
@@ -78,7 +78,7 @@ def started(
 
 
 def cli(
-    *args: str | Path, cwd: Path | None = None, **environment: str
+    *args: str | Path, cwd: Path | None = None, **environment: Any
 ) -> subprocess.CompletedProcess[str]:
     with started(*args, cwd=cwd, **environment) as process:
         told = process.communicate(timeout=120)
@@ -195,8 +195,8 @@ def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
 def open_line(words: list[str], server: Server, stderr: int) -> subprocess.Popen[str]:
     """A command that has printed `an open line`, whose reader has gone since."""
     # Unbuffered, nothing would be left for the interpreter's exit to flush.
-    environment = {"PIE_PY_ENDPOINT": server.endpoint, "PYTHONUNBUFFERED": ""}
-    process = started(*words, stdin=PIPE, stderr=stderr, **environment)
+    here = server.endpoint
+    process = started(*words, stdin=PIPE, stderr=stderr, PIE_PY_ENDPOINT=here, PYTHONUNBUFFERED="")
     assert process.stdout is not None
     assert process.stdout.read(12) == "an open line"
     process.stdout.close()
@@ -276,7 +276,7 @@ def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> No
 
 @contextlib.contextmanager
 def served(
-    *args: str, cwd: Path | None = None, **environment: str
+    *args: str, cwd: Path | None = None, **environment: Any
 ) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """`pie-py serve` once it is ready, and what it has said by then."""
     process = started("serve", "--threads", "1", *args, cwd=cwd, **environment)

@@ -179,7 +179,7 @@ def test_our_client_sends_numbers_back(bench: Bench) -> None:
         counts = bench.rpc.sessions.backlog
 
         def behind() -> int:
-            return max(bench.call(counts.behind, peer) for peer in counts.connections())
+            return max(int(bench.call(counts.behind, peer)) for peer in counts.connections())
 
         # The client itself reads what the program does not.
         until(lambda: behind() < (4 << 20), 20)

@@ -9,7 +9,6 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from support.gateways import Gateway
 
 MODEL = "pie-tiny"
 
@@ -148,9 +147,8 @@ def test_a_prompt_that_is_too_long_is_counted(http: httpx2.Client) -> None:
     assert ask("/v1/responses/input_tokens", input=said)["input_tokens"] == chat
 
 
-def test_a_missing_model_is_named_where_there_are_several(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        answer = http.post("/v1/completions", json={"prompt": "Hi"})
+def test_a_missing_model_is_named_where_there_are_several(http: httpx2.Client) -> None:
+    answer = http.post("/v1/completions", json={"prompt": "Hi"})
     assert answer.status_code == 400
     assert "one of pie-tiny, tools" in answer.json()["error"]["message"]
 

@@ -301,15 +301,14 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("wrong", "param"), MESSAGES, ids=str)
 @pytest.mark.parametrize("api", ["chat/completions", "responses", "messages"])
 def test_a_wrong_field_within_is_named(
-    gateway: Gateway, api: str, wrong: dict[str, Any], param: str
+    http: httpx2.Client, api: str, wrong: dict[str, Any], param: str
 ) -> None:
     field, text = ("input", "input_text") if api == "responses" else ("messages", "text")
     wrong = json.loads(json.dumps(wrong).replace("TEXT", text))
     nothing_asked = {"role": "user", "content": "x", "annotations": None}
     limit = {"max_tokens": 2} if api == "messages" else {}
     body = {"model": "pie-tiny", field: [nothing_asked, wrong], **limit}
-    with gateway.http() as http:
-        answer = http.post(f"/v1/{api}", json=body)
+    answer = http.post(f"/v1/{api}", json=body)
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
     place = f"{field}[1].{param}"
@@ -344,14 +343,13 @@ def test_an_image_of_a_response_is_told_by_its_place_in_the_input(http: httpx2.C
 
 @pytest.mark.parametrize("arguments", ["[" * 100_000, r'{"a": "\ud800"}', '{"a'])
 def test_arguments_that_are_no_json_stay_as_they_were_written(
-    gateway: Gateway, arguments: str
+    http: httpx2.Client, arguments: str
 ) -> None:
     """A model cut off has written them, and a client sends its conversation back as it is."""
     function = {"name": "f", "arguments": arguments}
     call = {"id": "1", "type": "function", "function": function}
     messages = [*HI["messages"], {"role": "assistant", "tool_calls": [call]}]
-    with gateway.http() as http:
-        counted = http.post("/tokenize", json={"model": "tools", "messages": messages})
+    counted = http.post("/tokenize", json={"model": "tools", "messages": messages})
     assert counted.status_code == 200, counted.text
     assert counted.json()["count"] > len(arguments) // 100
 
@@ -440,34 +438,32 @@ def test_an_address_that_is_taken(gateway: Gateway, server: Server, tmp_path: Pa
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_header_tells_what_clamped_tokens_are(gateway: Gateway, stream: bool) -> None:
+def test_a_header_tells_what_clamped_tokens_are(http: httpx2.Client, stream: bool) -> None:
     body = {"model": "pie-tiny", "stream": stream, "messages": [{"role": "user", "content": "Hi"}]}
-    with gateway.http() as http:
-        longest = http.get("/v1/models/pie-tiny").json()["max_model_len"]
-        ended = {"max_tokens": 10**6, "stop_sequences": ["e"]}
-        with http.stream("POST", "/v1/messages", json={**body, **ended}) as answer:
-            answer.read()
-            left = int(answer.headers["x-pie-max-tokens"])
-            assert 0 < longest - left < 40
-        for most, told in ((left, None), (left + 1, str(left))):
-            fitting = http.post("/v1/messages", json={**body, **ended, "max_tokens": most})
-            assert fitting.headers.get("x-pie-max-tokens") == told
+    longest = http.get("/v1/models/pie-tiny").json()["max_model_len"]
+    ended = {"max_tokens": 10**6, "stop_sequences": ["e"]}
+    with http.stream("POST", "/v1/messages", json={**body, **ended}) as answer:
+        answer.read()
+        left = int(answer.headers["x-pie-max-tokens"])
+        assert 0 < longest - left < 40
+    for most, told in ((left, None), (left + 1, str(left))):
+        fitting = http.post("/v1/messages", json={**body, **ended, "max_tokens": most})
+        assert fitting.headers.get("x-pie-max-tokens") == told
 
 
-def test_what_can_never_work_is_no_reason_to_try_again(gateway: Gateway) -> None:
+def test_what_can_never_work_is_no_reason_to_try_again(http: httpx2.Client) -> None:
     """A request that no message of the protocol holds, and a grammar that is too large."""
     large = "a" * 3_000_000
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": large}}}
-    with gateway.http() as http:
-        for fields, status in (
-            ({"messages": [{"role": "user", "content": large}]}, 413),
-            ({"response_format": schema}, 413),
-            ({"messages": [{"role": "user", "content": "a" * 1_500_000}]}, 413),
-            ({"structured_outputs": {"regex": "a" * 300_000}}, 400),
-        ):
-            answer = http.post(CHAT, json={**HI, **fields}, timeout=60)
-            assert answer.status_code == status, answer.text[:300]
-            assert "retry-after" not in answer.headers
+    for fields, status in (
+        ({"messages": [{"role": "user", "content": large}]}, 413),
+        ({"response_format": schema}, 413),
+        ({"messages": [{"role": "user", "content": "a" * 1_500_000}]}, 413),
+        ({"structured_outputs": {"regex": "a" * 300_000}}, 400),
+    ):
+        answer = http.post(CHAT, json={**HI, **fields}, timeout=60)
+        assert answer.status_code == status, answer.text[:300]
+        assert "retry-after" not in answer.headers
 
 
 WASTE = """
