@@ -27,7 +27,7 @@ from support.travelling_helper import shout
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
 from pie_py.client.remote.reach import Reach, _is_pure
 from pie_py.client.remote.values import dumps, loads
-from pie_py.testing.script import SCRIPT, Line, ScriptFile, replaying
+from pie_py.testing.script import Line, replaying
 
 BROKEN = np.zeros(2)
 CLIENT = sync.Client()
@@ -37,8 +37,7 @@ CLIENT = sync.Client()
 def server() -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
-        settings = replaying(folder)
-        ScriptFile(folder / "model" / SCRIPT).write([Line("a mouse in the house")])
+        settings = replaying(folder, [Line("a mouse in the house")])
         with Server(folder, **settings) as running:
             yield running
 
@@ -409,8 +408,6 @@ def test_arguments_that_cannot_travel(client: sync.Client) -> None:
 
 def test_a_script_and_a_local_server(tmp_path: Path, server: Server) -> None:
     """As a user's script: `__main__`, and the server that runs already."""
-    import subprocess
-
     (tmp_path / "test.py").write_text(
         "from dataclasses import dataclass\n"
         "from pie_py.client.sync import Client\n"

@@ -13,7 +13,7 @@ import pytest
 from support.servers import Server
 
 from pie_py.client import Client, InferletFailed, RpcError, sync
-from pie_py.testing.script import SCRIPT, Line, ScriptFile, replaying
+from pie_py.testing.script import Line, replaying
 
 BEFORE: list[str] = []  # of an instance: what it was asked
 
@@ -22,8 +22,7 @@ BEFORE: list[str] = []  # of an instance: what it was asked
 def client() -> Iterator[sync.Client]:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
-        settings = replaying(folder)
-        ScriptFile(folder / "model" / SCRIPT).write([Line("a mouse in the house")])
+        settings = replaying(folder, [Line("a mouse in the house")])
         limits = {"cpu_seconds": 2.0}
         with Server(folder, **settings, limits=limits) as server, server.client() as connected:
             yield connected
