@@ -55,17 +55,13 @@ def ended(client: openai.OpenAI, batch: Any, *states: str) -> Any:
 
 
 def results(client: openai.OpenAI, file: str) -> dict[str, Any]:
-    return {
-        each["custom_id"]: each
-        for each in map(json.loads, client.files.content(file).text.splitlines())
-    }
+    lines = map(json.loads, client.files.content(file).text.splitlines())
+    return {each["custom_id"]: each for each in lines}
 
 
 def test_requests_of_a_file_are_answered(client: openai.OpenAI) -> None:
-    lines = [
-        line(f"r{i}", temperature=0, messages=[{"role": "user", "content": f"ä{i}"}])
-        for i in range(9)
-    ]
+    asked = ([{"role": "user", "content": f"ä{i}"}] for i in range(9))
+    lines = [line(f"r{i}", temperature=0, messages=said) for i, said in enumerate(asked)]
     file = upload(client, *lines, line("wrong", nonsense=1))
     assert client.files.retrieve(file).filename == "ä.jsonl"
     batch = start(client, file)
@@ -87,13 +83,11 @@ def test_requests_of_a_file_are_answered(client: openai.OpenAI) -> None:
 
 
 def test_other_endpoints_and_lists(client: openai.OpenAI) -> None:
-    bodies = {
-        "/v1/completions": {"model": "pie-tiny", "prompt": "Thessel is", "max_tokens": 2},
-        "/v1/responses": {"model": "pie-tiny", "input": "Hi", "max_output_tokens": 2},
-    }
+    bodies = {COMPLETIONS: {"prompt": "Thessel is"}, "/v1/responses": {"input": "Hi"}}
     made = []
     for url, body in bodies.items():
-        file = upload(client, {"custom_id": "a", "method": "POST", "url": url, "body": body})
+        asked = {**line("a"), "url": url, "body": {"model": "pie-tiny", **body}}
+        file = upload(client, asked)
         batch = ended(client, start(client, file, url))
         assert (batch.status, batch.request_counts.completed) == ("completed", 1), batch
         made.append(batch.id)
@@ -116,11 +110,7 @@ def test_other_endpoints_and_lists(client: openai.OpenAI) -> None:
     ],
 )
 def test_a_wrong_file_fails(
-    client: openai.OpenAI,
-    lines: list[dict[str, Any]],
-    code: str,
-    where: int | None,
-    param: str | None,
+    client: openai.OpenAI, lines: list[Any], code: str, where: int | None, param: str | None
 ) -> None:
     batch = ended(client, start(client, upload(client, *lines)))
     assert batch.status == "failed"
@@ -246,11 +236,8 @@ def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
 
 
 def test_requests_of_an_instance_that_ends_are_made_again(server: Server) -> None:
-    prompts = [f"Item {i}:" for i in range(30)]
-    lines = [
-        line(f"{i}", COMPLETIONS, prompt=text, max_tokens=150, temperature=0, ignore_eos=True)
-        for i, text in enumerate(prompts)
-    ]
+    more: dict[str, Any] = {"max_tokens": 150, "temperature": 0, "ignore_eos": True}
+    lines = [line(f"{i}", COMPLETIONS, prompt=f"Item {i}:", **more) for i in range(30)]
     wrong = line("wrong", COMPLETIONS, prompt="x", max_tokens=5, stop_token_ids=[1 << 30])
     long = line("long", COMPLETIONS, prompt="x " * 9000)
     with Gateway(server) as gateway, server.client() as control:
@@ -267,11 +254,10 @@ def test_requests_of_an_instance_that_ends_are_made_again(server: Server) -> Non
         counts = batch.request_counts
         assert (batch.status, counts.completed, counts.failed) == ("completed", 30, 2)
         found = results(client, batch.output_file_id)
-        for name_of, text in (("0", prompts[0]), ("29", prompts[29])):
+        for name_of in ("0", "29"):
             body: dict[str, Any] = lines[int(name_of)]["body"]
-            del body["ignore_eos"]
-            more = {"ignore_eos": True}
-            live = client.completions.create(**{**body, "prompt": text}, extra_body=more)
+            more = {"ignore_eos": body.pop("ignore_eos")}
+            live = client.completions.create(**body, extra_body=more)
             assert found[name_of]["response"]["body"]["choices"][0]["text"] == live.choices[0].text
         errors = results(client, batch.error_file_id)
         assert errors["long"]["response"]["body"]["error"]["code"] == "context_length_exceeded"

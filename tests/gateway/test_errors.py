@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import socket
 import tempfile
-import time
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -386,27 +384,21 @@ def alive(server: Server) -> int:
         return len(client.instances())
 
 
-def wait_until_none(server: Server) -> None:
-    until(lambda: not alive(server), 20)
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_hangs_up_ends_its_instance(
     gateway: Gateway, server: Server, stream: bool
 ) -> None:
     body = {**HI, "max_tokens": 2000, "ignore_eos": True, "n": 4, "stream": stream}
     data = json.dumps(body).encode()
-    host, port = gateway.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as connection:
+    with gateway.connect() as connection:
         head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
         connection.sendall(head.encode() + data)
         if stream:
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
         else:
-            while not alive(server):
-                time.sleep(0.01)
+            until(lambda: alive(server))
         assert alive(server) == 1
-    wait_until_none(server)
+    until(lambda: not alive(server), 20)
 
 
 def test_limits_of_bodies_and_time(server: Server) -> None:
@@ -416,8 +408,7 @@ def test_limits_of_bodies_and_time(server: Server) -> None:
         packed = http.post(CHAT, content=b"x", headers={"content-encoding": "gzip"})
         assert (packed.status_code, "gzip" in packed.text) == (415, True)
         assert http.post(CHAT, content=(b" " * 600 for _ in range(3))).status_code == 413
-        host, port = gateway.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as connection:
+        with gateway.connect() as connection:
             head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
             connection.sendall(head.encode())
             assert connection.recv(100).startswith(b"HTTP/1.1 408")
@@ -427,7 +418,7 @@ def test_limits_of_bodies_and_time(server: Server) -> None:
         streamed = http.post(CHAT, json={**slow, "stream": True})
         assert "timed_out" in streamed.text
         assert "[DONE]" not in streamed.text
-    wait_until_none(server)
+    until(lambda: not alive(server), 20)
 
 
 def test_an_address_that_is_taken(gateway: Gateway, server: Server, tmp_path: Path) -> None:
