@@ -110,7 +110,7 @@ def ask(*args: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def talker(server: Server) -> Path:
-    return Path(server.endpoint.removeprefix("ipc://")).parent / "talker.py"
+    return server.folder / "talker.py"
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,15 @@ def free_port() -> int:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
         return port
+
+
+@contextmanager
+def manager(place: str) -> Iterator[socket.socket]:
+    """A socket as systemd's, which is told that a server is ready."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(f"{place}/notify")
+        told.settimeout(120)
+        yield told
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
@@ -83,13 +94,12 @@ def test_what_a_container_runs() -> None:
             "PIE_PY_CACHE_FOLDER": os.environ.get("PIE_PY_CACHE_FOLDER", f"{place}/cache"),
             "PIE_PY_MODELS": json.dumps(settings["models"]),
             "PIE_PY_WORKER_MODULE": settings["worker_module"],
+            "NOTIFY_SOCKET": f"{place}/notify",
         }
         assert json.loads(of(name, "ENTRYPOINT")) == ["pie-py"]
         key = folder / "ada.key.json"
-        subprocess.run(
-            [*PIE_PY, "keys", "add", "ada", "-o", key], env=environment, check=True, timeout=60,
-            capture_output=True,
-        )  # fmt: skip
+        add = [*PIE_PY, "keys", "add", "ada", "-o", str(key)]
+        subprocess.run(add, env=environment, check=True, timeout=60, capture_output=True)
         clients, http = free_port(), free_port()
         ports = {"0.0.0.0:7743": f"127.0.0.1:{clients}", "0.0.0.0:8000": f"127.0.0.1:{http}"}
         command = of(name, "CMD")
@@ -98,23 +108,20 @@ def test_what_a_container_runs() -> None:
             command = command.replace(old, new)
         health = json.loads(of(name, "HEALTHCHECK").partition("CMD ")[2])
         health = [part.replace(":8000", f":{http}") for part in health]
-        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # as systemd's is
-        manager.bind(environment.setdefault("NOTIFY_SOCKET", f"{place}/notify"))
-        process = subprocess.Popen(
-            [*PIE_PY, *json.loads(command)], env=environment, stderr=subprocess.PIPE, text=True
-        )
-        try:
-            assert process.stderr is not None
-            assert any("ready at" in line for line in process.stderr), "it has ended"
-            manager.settimeout(30)
-            assert manager.recv(100) == b"READY=1"
-            subprocess.run([sys.executable, *health[1:]], check=True, timeout=30)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
-        finally:
-            manager.close()
-            process.kill()
-            process.wait()
+        words = [*PIE_PY, *json.loads(command)]
+        with (
+            manager(place) as told,
+            subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process,
+        ):
+            try:
+                assert process.stderr is not None
+                assert any("ready at" in line for line in process.stderr), "it has ended"
+                assert told.recv(100) == b"READY=1"
+                subprocess.run([sys.executable, *health[1:]], check=True, timeout=30)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
 
 
 @pytest.mark.nightly
@@ -148,9 +155,6 @@ def test_the_way_to_a_service_is_literally_one() -> None:
 
         for command in typed:
             subprocess.run(shlex.split(here(command)), check=True, timeout=60, capture_output=True)
-        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        manager.bind(f"{place}/notify")
-        manager.settimeout(120)
         replay = replaying(folder)
         environment = {
             **os.environ,
@@ -159,17 +163,17 @@ def test_the_way_to_a_service_is_literally_one() -> None:
             "PIE_PY_DATA_FOLDER": here(given["PIE_PY_DATA_FOLDER"]),
             "NOTIFY_SOCKET": f"{place}/notify",
         }
-        with subprocess.Popen(
-            shlex.split(here(start)), env=environment, stderr=subprocess.DEVNULL
-        ) as process:
+        words = shlex.split(here(start))
+        with (
+            manager(place) as told,
+            subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL) as process,
+        ):
             try:
-                assert manager.recv(100) == b"READY=1"
+                assert told.recv(100) == b"READY=1"
                 asked = [*PIE_PY, "quota", "--endpoint", f"tcp://127.0.0.1:{port}"]
                 asked += ["--key", f"{place}/ada.key.json"]
-                told = subprocess.run(asked, capture_output=True, text=True, check=True)
-                assert "\nada " in told.stdout
+                assert "\nada " in subprocess.check_output(asked, text=True)
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(60) == 0
             finally:
-                manager.close()
                 process.kill()

@@ -27,7 +27,7 @@ class Server(ChildProcess):
 
     def __init__(self, folder: Path | None = None, **settings: Any) -> None:
         """Takes a short folder for its data, else it has its own, and fields of `ServerConfig`."""
-        folder = self._folder(folder)
+        self.folder = folder = self._folder(folder)
         settings.setdefault("endpoint", f"ipc://{folder}/door")
         settings.setdefault("data_folder", str(folder / "data"))
         settings.setdefault("worker_threads", 1)
