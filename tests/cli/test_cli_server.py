@@ -295,14 +295,9 @@ def served(
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        served(
-            *("--endpoint", f"ipc://{folder}/door", "--log-format", "json"),
-            PIE_PY_DATA_FOLDER=str(tmp_path),
-        ) as (process, said),
-    ):
+def test_a_gateway_that_dies_is_replaced_at_its_address(short_folder: Path) -> None:
+    here = ("--endpoint", f"ipc://{short_folder}/door", "--log-format", "json")
+    with served(*here, PIE_PY_DATA_FOLDER=str(short_folder / "data")) as (process, said):
         lines = [json.loads(line) for line in said]
         (url,) = [line["event"].split()[-1] for line in lines if "HTTP at" in line["event"]]
         assert "worker ready" in [line["event"] for line in lines]
@@ -368,44 +363,44 @@ def test_words_that_begin_with_a_dash_go_to_the_inferlet(server: Server) -> None
 
 
 @pytest.mark.slow
-def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
+def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path, short_folder: Path) -> None:
     environment = without_model(tmp_path)
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        endpoint = f"ipc://{folder}/door"
-        with served("--endpoint", endpoint, **environment) as (process, said):
-            assert endpoint in said[-1]
-            (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
-            assert httpx2.get(f"{url}/ready").status_code == 200
-            noted = json.loads(cli("status", "--json", **environment).stdout)
-            (mine,) = (one for one in noted if one["endpoint"] == endpoint)
-            assert (mine["http"], mine["pid"]) == (url, process.pid)
-            assert "no such server" in cli("stop", **environment, TMPDIR=folder).stderr
-            second = cli("serve", "--endpoint", endpoint, **environment)
-            assert second.returncode == 1
-            assert f"{endpoint} is in use already" in second.stderr
-        assert process.returncode == 0
-        with pytest.raises(httpx2.ConnectError):
-            httpx2.get(f"{url}/ready")
-        gone = ask("ps", "--endpoint", endpoint)
-        assert gone.returncode == 1
+    endpoint = f"ipc://{short_folder}/door"
+    with served("--endpoint", endpoint, **environment) as (process, said):
+        assert endpoint in said[-1]
+        (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
+        assert httpx2.get(f"{url}/ready").status_code == 200
+        noted = json.loads(cli("status", "--json", **environment).stdout)
+        (mine,) = (one for one in noted if one["endpoint"] == endpoint)
+        assert (mine["http"], mine["pid"]) == (url, process.pid)
+        assert "no such server" in cli("stop", **environment, TMPDIR=str(short_folder)).stderr
+        second = cli("serve", "--endpoint", endpoint, **environment)
+        assert second.returncode == 1
+        assert f"{endpoint} is in use already" in second.stderr
+    assert process.returncode == 0
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{url}/ready")
+    gone = ask("ps", "--endpoint", endpoint)
+    assert gone.returncode == 1
     refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", **environment)
     assert refused.returncode == 2
     assert "pie-py keys add USER" in refused.stderr
 
 
 @pytest.mark.nightly
-def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> None:
+def test_the_folder_one_stands_in_is_on_no_process_import_path(
+    traps: Path, short_folder: Path
+) -> None:
     """Its `random.py` is the user's or a stranger's: neither stops a server, nor runs in one."""
     data = str(traps / "data")
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        endpoint = f"ipc://{folder}/door"
-        ranks = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
-        with served(*ranks, cwd=traps, PIE_PY_DATA_FOLDER=data) as (_, said):
-            assert endpoint in said[-1]
-            (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
-            assert httpx2.get(f"{url}/ready").status_code == 200
-            run = cli("run", "hi.py", "--endpoint", endpoint, cwd=traps)
-            assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
+    endpoint = f"ipc://{short_folder}/door"
+    ranks = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
+    with served(*ranks, cwd=traps, PIE_PY_DATA_FOLDER=data) as (_, said):
+        assert endpoint in said[-1]
+        (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
+        assert httpx2.get(f"{url}/ready").status_code == 200
+        run = cli("run", "hi.py", "--endpoint", endpoint, cwd=traps)
+        assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
     assert not trapped(traps)
 
 

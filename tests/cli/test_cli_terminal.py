@@ -75,7 +75,6 @@ class Terminal:
         return shown.decode().replace("\r", "")
 
     def type(self, text: str) -> None:
-        """Types it."""
         os.write(self._file, text.encode())
 
     def answer(self, text: str) -> str:

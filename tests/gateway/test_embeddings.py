@@ -47,7 +47,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 def states(text: Any) -> Any:
-    """The vectors of `transformers` for a text, `[tokens, hidden]`."""
     torch.set_num_threads(1)
     model = AutoModel.from_pretrained(EMBEDDED, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -26,6 +25,7 @@ from pie_gateway.problems import Problem, headers_of, of_text
 from pie_gateway.schemas.completions import CompletionRequest
 from pie_gateway.schemas.ollama import OllamaChatRequest, OllamaMessage
 from pie_gateway.schemas.sampling import StructuredOutputs
+from pie_py.client import Client, Instance
 from pie_py.config.gateway import GatewayConfig
 
 CHAT = "/v1/chat/completions"
@@ -401,6 +401,35 @@ def test_a_client_that_hangs_up_ends_its_instance(
     until(lambda: not alive(server), 20)
 
 
+DEAF = b"""
+import asyncio
+
+async def main(args):
+    await asyncio.sleep(3600)
+"""
+
+
+async def test_an_instance_that_does_not_take_its_images_ends_with_its_request(
+    server: Server,
+) -> None:
+    async with Client(server.endpoint) as client:
+        program = await client.upload(DEAF, "deaf")
+        launched: list[Instance] = []
+
+        async def launch(argument: str) -> Instance:
+            launched.append(await client.launch(program, [argument]))
+            return launched[-1]
+
+        images = [b"i" * (1 << 20)] * 40  # more than a mailbox takes
+        with anyio.move_on_after(2) as leaves:
+            async with Generation(launch, Job("pie-tiny", {}), images):
+                pass
+        assert leaves.cancelled_caught
+        [instance] = launched
+        alive = await client.instances()
+        assert instance.id not in [each["id"] for each in alive]
+
+
 def test_limits_of_bodies_and_time(server: Server) -> None:
     limits: dict[str, Any] = {"body_bytes": 1000, "body_seconds": 0.2, "request_seconds": 0.5}
     with Gateway(server, **limits) as gateway, gateway.http() as http:
@@ -467,23 +496,22 @@ async def main(how: str):
 """
 
 
-def test_only_what_passes_is_a_reason_to_try_again() -> None:
+def test_only_what_passes_is_a_reason_to_try_again(short_folder: Path) -> None:
     """Of the limits of an instance none does; that others hold all there is does."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder, limits = Path(name), {"cpu_seconds": 0.5}
-        with (
-            Server(folder, max_instances=1, limits=limits, **NO_MODEL) as server,
-            Gateway(server, folder) as gateway,
-            gateway.http() as http,
-        ):
-            http.post("/v1/programs", params={"name": "waste"}, content=WASTE.encode())
-            used = http.post("/v1/inferlets/waste", json={"how": "cpu"})
-            assert (used.status_code, "CPU time" in used.text) == (400, True), used.text
-            assert "retry-after" not in used.headers
-            http.post("/v1/instances", json={"program": "waste", "args": ["--how", "wait"]})
-            for path in (CHAT, "/v1/inferlets/waste"):
-                full = http.post(path, json=HI if path == CHAT else {"how": "wait"})
-                assert (full.status_code, full.headers["retry-after"]) == (503, "1"), full.text
+    limits = {"cpu_seconds": 0.5}
+    with (
+        Server(short_folder, max_instances=1, limits=limits, **NO_MODEL) as server,
+        Gateway(server, short_folder) as gateway,
+        gateway.http() as http,
+    ):
+        http.post("/v1/programs", params={"name": "waste"}, content=WASTE.encode())
+        used = http.post("/v1/inferlets/waste", json={"how": "cpu"})
+        assert (used.status_code, "CPU time" in used.text) == (400, True), used.text
+        assert "retry-after" not in used.headers
+        http.post("/v1/instances", json={"program": "waste", "args": ["--how", "wait"]})
+        for path in (CHAT, "/v1/inferlets/waste"):
+            full = http.post(path, json=HI if path == CHAT else {"how": "wait"})
+            assert (full.status_code, full.headers["retry-after"]) == (503, "1"), full.text
 
 
 @pytest.mark.parametrize(
