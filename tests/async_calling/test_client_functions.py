@@ -17,7 +17,6 @@ from pie_py.cli import main
 from pie_py.cli.arguments import with_files
 from pie_py.client import Client, Function, ServerUnreachable
 from pie_py.client.functions import FunctionHost
-from pie_py.testing.script import replaying
 
 
 async def find_trains(
@@ -131,8 +130,8 @@ async def test_a_call_that_is_cancelled_with_the_next_message_does_not_begin(
     assert begun == [1]
 
 
-async def test_a_server_that_is_lost_in_the_middle_is_told_as_such(tmp_path: Path) -> None:
-    with Server(tmp_path, **replaying(tmp_path)) as server:
+async def test_a_server_that_is_lost_in_the_middle_is_told_as_such() -> None:
+    with Server(replays=[]) as server:
 
         async def act() -> None:
             server.process.kill()

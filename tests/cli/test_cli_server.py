@@ -55,11 +55,9 @@ async def main(args):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        (folder / "talker.py").write_text(TALKER)
-        with Server(folder, **replaying(folder)) as server:
-            yield server
+    with Server(replays=[]) as server:
+        (server.folder / "talker.py").write_text(TALKER)
+        yield server
 
 
 def started(

@@ -242,13 +242,11 @@ def test_who_asked_has_left_while_its_program_was_compiled(
         assert asked.wait(20)
         if way == "leaves":
             raw.say(Bye("done"))
-            while bench.call(lambda: len(bench.rpc.sessions)):
-                time.sleep(0.01)
+            until(lambda: not bench.call(lambda: len(bench.rpc.sessions)))
         else:
             assert isinstance(raw.ask(Request(2, 2, "server", {})), Response)
         bench.call(compiled.set)
-        while not launched:
-            time.sleep(0.01)
+        until(lambda: launched)
         [instance] = launched
         if detached:
             assert instance.state is InstanceState.RUNNING

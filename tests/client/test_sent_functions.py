@@ -7,7 +7,6 @@ import importlib
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,7 +26,7 @@ from support.travelling_helper import shout
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
 from pie_py.client.remote.reach import Reach, _is_pure
 from pie_py.client.remote.values import dumps, loads
-from pie_py.testing.script import Line, replaying
+from pie_py.testing.script import Line
 
 BROKEN = np.zeros(2)
 CLIENT = sync.Client()
@@ -35,11 +34,8 @@ CLIENT = sync.Client()
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        settings = replaying(folder, [Line("a mouse in the house")])
-        with Server(folder, **settings) as running:
-            yield running
+    with Server(replays=[Line("a mouse in the house")]) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

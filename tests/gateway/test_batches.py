@@ -14,7 +14,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import Server, until
 
 from pie_gateway.backend.together import AT_ONCE as IN_ONE
 from pie_gateway.batches.running import AT_ONCE, Batches, _read
@@ -46,9 +46,9 @@ def start(client: openai.OpenAI, file: str, endpoint: Any = CHAT) -> Any:
 
 def ended(client: openai.OpenAI, batch: Any, *states: str) -> Any:
     states = states or ("completed", "failed", "cancelled", "expired")
-    until = time.monotonic() + 60
+    end = time.monotonic() + 60
     while batch.status not in states:
-        assert time.monotonic() < until, batch
+        assert time.monotonic() < end, batch
         time.sleep(0.05)
         batch = client.batches.retrieve(batch.id)
     return batch
@@ -223,9 +223,9 @@ def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         file = upload(client, *long)
         both = [start(client, file), start(client, file)]
-        until, most = time.monotonic() + 60, 0
+        end, most = time.monotonic() + 60, 0
         while most < AT_ONCE:
-            assert time.monotonic() < until, most
+            assert time.monotonic() < end, most
             most = max(most, control.stats()["pie-tiny"]["queues"])  # one of each request
         assert most == AT_ONCE
         running = [each["program"] for each in control.instances()]
@@ -243,12 +243,13 @@ def test_requests_of_an_instance_that_ends_are_made_again(server: Server) -> Non
     with Gateway(server) as gateway, server.client() as control:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         batch = start(client, upload(client, *lines, wrong, long), COMPLETIONS)
-        until, both = time.monotonic() + 60, list[str]()
-        while len(both) < 2:
-            assert time.monotonic() < until, batch
-            running = control.instances()
-            both = [each["id"] for each in running if each["program"] == "gateway-chat"]
-        for each in both:
+
+        def running() -> list[str]:
+            found = control.instances()
+            return [each["id"] for each in found if each["program"] == "gateway-chat"]
+
+        until(lambda: len(running()) >= 2)
+        for each in running():
             control.kill(each)
         batch = ended(client, batch)
         counts = batch.request_counts

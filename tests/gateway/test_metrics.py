@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
+from support.servers import until
 
 from pie_gateway.backend.catalog import Snapshot
 from pie_gateway.backend.job import Piece
@@ -36,8 +36,8 @@ def test_requests_are_counted(http: httpx2.Client) -> None:
     http.post("/v1/chat/completions", json={**CHAT, "model": "none"})
     http.get("/nothing/known")
     answer = http.get("/metrics")
-    while not samples(http.get("/metrics").text)["pie_launches_total", frozenset()]:
-        time.sleep(0.05)  # what the server tells is up to half a second old
+    # What the server tells is up to half a second old.
+    until(lambda: samples(http.get("/metrics").text)["pie_launches_total", frozenset()])
     assert answer.headers["content-type"].startswith("text/plain")
     after = samples(answer.text)
 

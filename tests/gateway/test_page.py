@@ -17,7 +17,7 @@ import websockets
 import websockets.sync.client
 from click.testing import CliRunner
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import Server, until
 
 from pie_gateway.backend.catalog import REFRESH_SECONDS, Snapshot
 from pie_gateway.backend.job import Piece
@@ -84,8 +84,7 @@ def sharers(gateway: Gateway) -> Iterator[list[str]]:
         paths = []
         for _ in range(2):
             paths.append(launched(http, LONG_NAME, FORKS))
-            while not http.get(f"{paths[-1]}/log").json()["lines"]:
-                time.sleep(0.02)
+            until(lambda: http.get(f"{paths[-1]}/log").json()["lines"])
         yield [path.rpartition("/")[2] for path in paths]
         for path in paths:
             http.delete(path)
@@ -177,8 +176,7 @@ def test_what_nobody_reads_gives_way_or_waits_for_a_reader(http: httpx2.Client) 
     lines = texts(newest)
     assert len(lines) == 4096
     assert "5999" in lines[-1]
-    while http.get(held).json()["waits"] != ["reader"]:
-        time.sleep(0.02)
+    until(lambda: http.get(held).json()["waits"] == ["reader"])
     assert len(texts(held)) == 6000
 
 
@@ -197,8 +195,7 @@ def test_a_reader_that_leaves_holds_up_nobody(http: httpx2.Client) -> None:
         assert next(lines), "and what is read no further stays open"
         assert '"error"' in "".join(left.iter_lines()), "another one reads now"
         http.post(f"{path}/messages", json={"text": "go"})
-        while card()["waits"] != ["reader"]:
-            time.sleep(0.02)
+        until(lambda: card()["waits"] == ["reader"])
         assert card()["attached"]
     assert http.get(f"{path}/result").json()["text"] == "said all"
     assert not card()["attached"]
