@@ -20,7 +20,6 @@ from support.outside_programs import Site, web_site  # noqa: E402 - after the li
 
 @pytest.fixture(scope="session")
 def calling_site() -> Iterator[Site]:
-    """A web site on loopback."""
     with web_site() as running:
         yield running
 
@@ -48,6 +47,5 @@ def calling_server(
 
 @pytest.fixture
 def client(calling_server: Server) -> Iterator[Client]:
-    """A client of it."""
     with calling_server.client() as connected:
         yield connected

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llguidance import LLMatcher
-from support.forced_calls import Script, ScriptedCall
 from support.tokenizers_of_tests import FOLDER, codec, dialect, stop_token
 
 from asynclm.calling.options import Mode, Style
@@ -76,27 +75,8 @@ def test_calls_in_python(text: str, call: Call) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "f",
-            "f(",
-            "f(x=g())",
-            "f(x=y)",
-            "f(1)",
-            "f(*x)",
-            "f(**x)",
-            "f(x=1)(2)",
-            "f(x=1); g()",
-        ),
-        *(
-            "f(x=1); g()",
-            "f(a=1, a=2)",
-            "f(x=1j)",
-            "f(x=b'a')",
-            "f(x={1})",
-            "f(x={1: 2})",
-            "f(x=f'{1}')",
-        ),
+        *(f"f(x={value})" for value in ("g()", "y", "1j", "b'a'", "{1}", "{1: 2}", "f'{1}'")),
+        *("", "f", "f(", "f(1)", "f(*x)", "f(**x)", "f(x=1)(2)", "f(x=1); g()", "f(a=1, a=2)"),
         *("lambda: 1", "f(x=1 if 1 else 2)", "f(x=1e999)", "__import__('os').system('ls')"),
         *("f" + "(" * 1000, "f(" + "-" * 1000 + "1)", "f(" + "a" * 70000 + ")", "f(x=[1][0])"),
     ],
@@ -192,38 +172,6 @@ def test_interrupts_and_calls_are_those_that_it_was_trained_on() -> None:
                 interrupts += 1
             assert InterruptManager(form).tokens(told) == form.codec.encode(piece.text)
     assert interrupts > 40
-
-
-def test_calls_that_expect_no_answer_are_written_once_each_and_not_waited_for() -> None:
-    calls = [
-        ScriptedCall("", "f()"),
-        ScriptedCall("a", "f()"),
-        ScriptedCall("", "f()"),
-        ScriptedCall("", "g()", after=("a",)),
-        ScriptedCall("b", "f()"),
-    ]
-    form = dialect(True)
-    script = Script(calls, most_a_turn=1, asynchronous=False)
-
-    def turn() -> str:
-        tokens: list[int] = []
-        while not tokens or tokens[-1] != stop_token():
-            tokens.append(script.next(form, stop_token()))
-        return form.codec.decode(tokens[:-1])
-
-    assert turn() == "[CALL]f()[END][CALL]a[HEAD]f()[END][CALL]f()[END]"
-    script.arrived("a")
-    assert turn() == "[CALL]g()[END][CALL]b[HEAD]f()[END]"
-    script.arrived("b")
-    assert turn() == "Done."
-
-
-def test_scripts_that_are_wrong() -> None:
-    with pytest.raises(ValueError, match="the same identifier"):
-        Script([ScriptedCall("a", "f()"), ScriptedCall("a", "g()")])
-    for found in ({}, {"calls": [1]}, {"calls": [{"id": "a", "call": "f()", "task": "x"}]}):
-        with pytest.raises(ValueError, match=r"no script|invalid literal"):
-            Script.from_json(found)
 
 
 FUNCTIONS = [

@@ -16,7 +16,7 @@ from support.servers import Server
 from pie_py.cli import main
 from pie_py.cli.arguments import with_files
 from pie_py.client import Client, Function, ServerUnreachable
-from pie_py.testing.script import replaying
+from pie_py.client.functions import FunctionHost
 
 
 async def find_trains(
@@ -30,10 +30,8 @@ def test_a_function_s_specification() -> None:
     found = Function(find_trains, seconds=0.4, timeout=2.0).specification()
     assert (found["seconds"], found["timeout"]) == (0.4, 2.0)
     function = found["function"]
-    assert (function["name"], function["description"]) == (
-        "find_trains",
-        "Trains between two towns.",
-    )
+    assert function["name"] == "find_trains"
+    assert function["description"] == "Trains between two towns."
     parameters = function["parameters"]
     assert list(parameters["properties"]) == ["start", "end", "kind", "stops"]
     assert parameters["properties"]["start"] == {"type": "string"}
@@ -65,14 +63,7 @@ def test_the_command_line_runs_it_with_a_tools_file(calling_server: Server, tmp_
     with calling_server.client() as client:
         client.upload(forced_program(), name="forced")
     given = ["run", "forced", "--endpoint", calling_server.endpoint]
-    options = [
-        "--request",
-        "look.",
-        "--tools",
-        f"@{tools}",
-        "--script",
-        script("a: look()"),
-    ]
+    options = ["--request", "look.", "--tools", f"@{tools}", "--script", script("a: look()")]
     shown = CliRunner().invoke(main, [*given, *options])
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
@@ -107,45 +98,40 @@ async def act() -> str:
     return "done"
 
 
-async def test_two_calls_of_one_number_are_both_answered(tmp_path: Path) -> None:
-    with Server(tmp_path, **replaying(tmp_path)) as server:
-        async with Client(server.endpoint) as client:
-            found = await client.answer("act", [act], program=ASKS)
+async def test_two_calls_of_one_number_are_both_answered(calling_server: Server) -> None:
+    async with Client(calling_server.endpoint) as client:
+        found = await client.answer("act", [act], program=ASKS)
     assert found["answers"] == ["done", "done"]
 
 
-CHANGES_ITS_MIND = b"""
-import json
+HEARS = b"""
 from inferlet import session
 
 async def main(args):
-    for number in range(2):
-        call = {"type": "execute", "number": number, "name": "act", "arguments": {}}
-        session.send(json.dumps(call))
-        if number == 0:
-            session.send(json.dumps({"type": "cancel", "number": 0}))
-    return json.dumps({"answered": json.loads(await session.receive())["number"]})
+    return await session.receive()
 """
 
 
 async def test_a_call_that_is_cancelled_with_the_next_message_does_not_begin(
-    tmp_path: Path,
+    calling_server: Server,
 ) -> None:
-    begun: list[str] = []
+    async with Client(calling_server.endpoint) as client, anyio.create_task_group() as tasks:
+        instance = await client.launch(await client.upload(HEARS, "hears"), [])
+        begun: list[int] = []
 
-    async def act() -> str:
-        begun.append("it")
-        return "done"
+        async def act(number: int) -> None:
+            begun.append(number)
 
-    with Server(tmp_path, **replaying(tmp_path)) as server:
-        async with Client(server.endpoint) as client:
-            found = await client.answer("act", [act], program=CHANGES_ITS_MIND)
-    assert found["answered"] == 1
-    assert begun == ["it"]
+        host = FunctionHost(instance, {"act": act})
+        for number, kind in ((0, "execute"), (0, "cancel"), (1, "execute")):
+            given = {"type": kind, "number": number}
+            host.take({**given, "name": "act", "arguments": {"number": number}}, tasks)
+        assert json.loads(await instance.result())["number"] == 1
+    assert begun == [1]
 
 
-async def test_a_server_that_is_lost_in_the_middle_is_told_as_such(tmp_path: Path) -> None:
-    with Server(tmp_path, **replaying(tmp_path)) as server:
+async def test_a_server_that_is_lost_in_the_middle_is_told_as_such() -> None:
+    with Server(replays=[]) as server:
 
         async def act() -> None:
             server.process.kill()

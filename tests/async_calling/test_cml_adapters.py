@@ -111,7 +111,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def adapted(client: Client, trained: Path) -> Iterator[Client]:
-    """A client of a server whose random model has the adapter."""
     client.load_adapter("cml", trained, "plain")
     try:
         yield client

@@ -6,13 +6,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers import Server
+from support.servers import Server, until
 
 PROGRAM = """
 import asyncio
@@ -124,10 +123,7 @@ def test_a_program_gets_the_fields_and_errors_are_of_their_lines(files: Files) -
 def test_an_interrupted_batch_goes_on(files: Files) -> None:
     files.write(*({"text": str(n), "seconds": 0.05} for n in range(60)))
     process = files.start(str(files.program), "--at-once", "2")
-    until = time.monotonic() + 30
-    while not files.output.exists() or files.output.read_bytes().count(b"\n") < 3:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: files.output.exists() and files.output.read_bytes().count(b"\n") >= 3)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said

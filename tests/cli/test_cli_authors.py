@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -82,12 +83,6 @@ def test_the_doctor_names_a_wrong_variable(variable: str, value: str, what: str)
     assert found["Python"]["state"] == "ok"
 
 
-def test_a_build_names_a_wrong_variable(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["build", str(tmp_path)], env={"PIE_PY_MODELS": "{bad"})
-    assert done.exit_code == 2
-    assert "PIE_PY_MODELS is no JSON" in done.stderr
-
-
 def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:
     listings = (
         ["ps", "--all"], ["quota"], ["usage"], ["models"], ["programs"], ["adapters", "list"],
@@ -98,6 +93,21 @@ def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:
         assert isinstance(json.loads(done.stdout), dict | list), words
     for words in (["inferlets"], ["keys", "list", "--data-folder", str(tmp_path)]):
         assert isinstance(json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout), list)
+
+
+@contextmanager
+def running(
+    *command: str, **options: Any
+) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """A process of Python's, which is killed at the end, with its output and its errors."""
+    words = [sys.executable, *command]
+    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True, **options) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            yield process, process.stdout, process.stderr
+        finally:
+            process.kill()
 
 
 def test_an_interrupt_while_the_interpreter_ends_has_no_traceback() -> None:
@@ -115,18 +125,10 @@ threading.Thread(target=late).start()
 sys.argv = ["pie-py", "--version"]
 run()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        while process.stdout.readline() != "late\n":
-            pass
+    with running("-c", code) as (process, stdout, _):
+        _until(stdout, "late\n")
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=40)[1] == ""
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_watch_runs_again_at_each_save(endpoint: str, tmp_path: Path) -> None:
@@ -134,28 +136,18 @@ def test_watch_runs_again_at_each_save(endpoint: str, tmp_path: Path) -> None:
     program.write_text("from part import text\n\nasync def main():\n    return text\n")
     part = tmp_path / "part.py"
     part.write_text("text = 'one'\n")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pie_py", "run", str(program), "--watch", "--endpoint", endpoint],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == "one\n"
+    watched = ("-m", "pie_py", "run", str(program), "--watch", "--endpoint", endpoint)
+    with running(*watched) as (process, stdout, stderr):
+        assert stdout.readline() == "one\n"
         part.write_text("text = 1 / 0\n")
-        assert "ZeroDivisionError" in _until(process.stderr, "ZeroDivisionError")
+        _until(stderr, "ZeroDivisionError")
         program.write_text("import asyncio\n\nasync def main():\n    await asyncio.sleep(1000)\n")
-        _until(process.stderr, "has changed")
+        _until(stderr, "has changed")
         program.write_text("async def main():\n    return 'three'\n")
-        assert process.stdout.readline() == "three\n"
+        assert stdout.readline() == "three\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(40) == 130
-        assert "Traceback" not in process.stderr.read()
-    finally:
-        process.kill()
-        process.wait()
+        assert "Traceback" not in stderr.read()
 
 
 @pytest.mark.parametrize(
@@ -210,31 +202,23 @@ def test_a_breakpoint_opens_pdb_over_the_session(endpoint: str, tmp_path: Path) 
 @pytest.mark.parametrize("command", ["models", "top", "test"])
 def test_ctrl_c_ends_a_command_quietly(command: str, tmp_path: Path) -> None:
     """As a terminal does it: the signal goes to all processes of the group."""
-    silent = socket.socket()
-    silent.bind(("127.0.0.1", 0))
-    silent.listen()  # a server that never answers
+    silent = socket.create_server(("127.0.0.1", 0))  # it never answers
     endless = tmp_path / "test_endless.py"
     endless.write_text("import time\n\ndef test_it():\n    print('x')\n    time.sleep(100)\n")
     arguments = {"test": ["-s", "-p", "no:cacheprovider"]}.get(
         command, ["--endpoint", f"tcp://127.0.0.1:{silent.getsockname()[1]}"]
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", STARTED, command, *arguments],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
-    assert process.stdout is not None
-    _until(process.stdout, "x" if command == "test" else "started")
-    # It stays open: a server that hangs up is none, and the command says so.
-    connection = None if command == "test" else silent.accept()[0]
-    os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=40)
-    if connection is not None:
-        connection.close()
-    silent.close()
+    command_line = ("-c", STARTED, command, *arguments)
+    with (
+        ExitStack() as open_until_then,
+        running(*command_line, cwd=tmp_path, process_group=0) as (process, stdout, _),
+    ):
+        open_until_then.enter_context(silent)
+        _until(stdout, "x" if command == "test" else "started")
+        if command != "test":  # a server that hangs up is none, and the command says so
+            open_until_then.enter_context(silent.accept()[0])
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=40)
     assert process.returncode == (2 if command == "test" else 130), told
     assert "Traceback" not in told
     assert "Aborted" not in told

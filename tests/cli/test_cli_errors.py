@@ -42,6 +42,8 @@ def refused(result: Result, status: int) -> str:
 
 # Configuration
 
+NOBODY = "tcp://127.0.0.1:1"
+
 
 @pytest.mark.parametrize(
     ("typed", "environment", "status", "told"),
@@ -72,6 +74,31 @@ def refused(result: Result, status: int) -> str:
         ("ps --endpoint tcp://127.0.0.1:*", {}, 1, "tcp://127.0.0.1:* has no port to connect to"),
         ("kill x --endpoint tcp://127.0.0.1:*", {}, 1, "has no port to connect to"),
         ("run text_completion --endpoint tcp://127.0.0.1:*", {}, 2, "has no port to connect to"),
+        ("build {}", {"PIE_PY_MODELS": "notjson"}, 2, "PIE_PY_MODELS is no JSON"),
+        ("serve --allow-http http://example.com/", {}, 2, "a rule is HOST"),
+        ("serve --mcp nothing", {}, 2, "NAME=COMMAND"),
+        ("serve --mcp x=", {}, 2, "NAME=COMMAND"),
+        ("serve --mcp x='", {}, 2, "No closing quotation"),
+        ("serve --mcp a/b=x", {}, 2, "a name has"),
+        ("serve --gpu-memory-utilization 2", {}, 2, "--gpu-memory-utilization"),
+        ("serve --kv-dtype int3", {}, 2, "--kv-dtype"),
+        ("serve --quantize int3", {}, 2, "--quantize"),
+        ("serve --tensor-parallel-size 0", {}, 2, "--tensor-parallel-size"),
+        ("serve --page-size 17", {}, 2, "--page-size"),
+        ("serve --dtype greedy", {}, 2, "--dtype"),
+        ("serve --max-instances 0", {}, 2, "max_instances"),
+        ("nonsense", {}, 2, "no command 'nonsense'"),
+        *((command, {}, 2, "Missing argument") for command in ("run", "kill")),
+        *((f"{command} missing.py", {}, 2, "missing.py") for command in ("run", "upload", "build")),
+        ("run some/folder", {}, 2, "some/folder"),
+        ("run text_completion --endpoint nowhere", {}, 2, "nowhere"),
+        ("run text_completion --model x --endpoint tcp://127.0.0.1:1", {}, 2, "--endpoint names"),
+        *(
+            (f"{command} --endpoint {NOBODY}", {}, 1, f"no server at {NOBODY}; `pie-py serve`")
+            for command in ("ps", "models", "programs", "kill x", "logs x", "launch x")
+        ),
+        (f"adapters list --endpoint {NOBODY}", {}, 1, "`pie-py serve`"),
+        (f"adapters load x . --endpoint {NOBODY}", {}, 1, "`pie-py serve`"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 import httpx2
@@ -54,25 +55,32 @@ async def main(args):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        (folder / "talker.py").write_text(TALKER)
-        with Server(folder, **replaying(folder)) as server:
-            yield server
+    with Server(replays=[]) as server:
+        (server.folder / "talker.py").write_text(TALKER)
+        yield server
+
+
+def started(
+    *args: str | Path,
+    cwd: Path | None = None,
+    stdin: int = DEVNULL,
+    stderr: int = PIPE,
+    **environment: Any,
+) -> subprocess.Popen[str]:
+    """A command, which reads nothing unless it is told to."""
+    command = [sys.executable, "-m", "pie_py", *map(str, args)]
+    env = {**os.environ, **ENVIRONMENT, **environment}
+    return subprocess.Popen(
+        command, cwd=cwd, env=env, text=True, stdin=stdin, stdout=PIPE, stderr=stderr
+    )
 
 
 def cli(
-    *args: str | Path, timeout: float = 120, cwd: Path | None = None, **environment: str
+    *args: str | Path, cwd: Path | None = None, **environment: Any
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pie_py", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, **ENVIRONMENT, **environment},
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-    )
+    with started(*args, cwd=cwd, **environment) as process:
+        told = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(args, process.returncode, *told)
 
 
 @pytest.fixture
@@ -100,18 +108,15 @@ def ask(*args: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def talker(server: Server) -> Path:
-    return Path(server.endpoint.removeprefix("ipc://")).parent / "talker.py"
+    return server.folder / "talker.py"
 
 
 @pytest.mark.slow
 def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
     here = ("--endpoint", server.endpoint)
     run = cli("run", talker(server), *here, "one", "--two", "3", "--", "--endpoint")
-    assert (run.returncode, run.stdout, run.stderr) == (
-        0,
-        "one\n--two\n3\n--endpoint\nthe result\n",
-        "",
-    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == "one\n--two\n3\n--endpoint\nthe result\n"
     failed = ask("run", talker(server), *here, "fail")
     assert failed.returncode == 1
     assert failed.stdout == ""
@@ -145,18 +150,6 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
     assert "replay" in ask("models", *here).stdout
 
 
-def test_a_trace(server: Server) -> None:
-    with server.client() as client:
-        client.upload(talker(server), "traced")
-        instance = client.launch("traced", ["forever"])
-        assert instance.receive() == "forever\n"
-        client.kill(instance.id)
-        spans = client.trace(instance.id)["spans"]
-    waits = [span["name"] for span in spans if span["track"] == "wait"]
-    assert waits[0] == "launch"
-    assert set(waits[1:]) <= {"sleep", "the server", "other programs"}
-
-
 @pytest.mark.slow
 def test_what_a_program_prints_is_seen(server: Server, tmp_path: Path) -> None:
     program = tmp_path / "prints.py"
@@ -185,13 +178,7 @@ def test_the_traits_of_a_model(server: Server) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pie_py", "run", talker(server), "forever"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT, "PIE_PY_ENDPOINT": server.endpoint},
-    )
+    process = started("run", talker(server), "forever", PIE_PY_ENDPOINT=server.endpoint)
     assert process.stdout is not None
     assert process.stdout.readline() == "forever\n"
     process.send_signal(signal.SIGINT)
@@ -206,15 +193,8 @@ def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
 def open_line(words: list[str], server: Server, stderr: int) -> subprocess.Popen[str]:
     """A command that has printed `an open line`, whose reader has gone since."""
     # Unbuffered, nothing would be left for the interpreter's exit to flush.
-    buffered = {name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pie_py", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        env={**buffered, **ENVIRONMENT, "PIE_PY_ENDPOINT": server.endpoint},
-    )
+    here = server.endpoint
+    process = started(*words, stdin=PIPE, stderr=stderr, PIE_PY_ENDPOINT=here, PYTHONUNBUFFERED="")
     assert process.stdout is not None
     assert process.stdout.read(12) == "an open line"
     process.stdout.close()
@@ -229,8 +209,7 @@ def test_ctrl_c_in_a_pipeline_cancels_though_its_reader_has_gone(
     program = tmp_path / "open.py"
     text = "import asyncio\nfrom inferlet import session\n\nasync def main():\n"
     program.write_text(f"{text}    session.send('an open line')\n    await asyncio.sleep(60)\n")
-    stderr = subprocess.STDOUT if both else subprocess.PIPE
-    process = open_line(["run", str(program)], server, stderr)
+    process = open_line(["run", str(program)], server, STDOUT if both else PIPE)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     if process.stderr is not None:
@@ -254,7 +233,7 @@ def test_standard_error_without_a_reader_is_no_error(
         digest = client.upload(program.read_bytes(), "logs")
         kept = None if logs else client.launch(digest)
         words = ["launch", digest] if kept is None else ["attach", kept.id]
-        process = open_line(words, server, subprocess.STDOUT)
+        process = open_line(words, server, STDOUT)
         assert process.stdin is not None
         if kept is None:
             process.stdin.write("go on\n")
@@ -295,16 +274,10 @@ def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> No
 
 @contextlib.contextmanager
 def served(
-    *args: str, cwd: Path | None = None, **environment: str
+    *args: str, cwd: Path | None = None, **environment: Any
 ) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """`pie-py serve` once it is ready, and what it has said by then."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pie_py", "serve", "--threads", "1", *args],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT, **environment},
-        cwd=cwd,
-    )
+    process = started("serve", "--threads", "1", *args, cwd=cwd, **environment)
     try:
         assert process.stderr is not None
         said = []
@@ -320,14 +293,9 @@ def served(
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        served(
-            *("--endpoint", f"ipc://{folder}/door", "--log-format", "json"),
-            PIE_PY_DATA_FOLDER=str(tmp_path),
-        ) as (process, said),
-    ):
+def test_a_gateway_that_dies_is_replaced_at_its_address(short_folder: Path) -> None:
+    here = ("--endpoint", f"ipc://{short_folder}/door", "--log-format", "json")
+    with served(*here, PIE_PY_DATA_FOLDER=str(short_folder / "data")) as (process, said):
         lines = [json.loads(line) for line in said]
         (url,) = [line["event"].split()[-1] for line in lines if "HTTP at" in line["event"]]
         assert "worker ready" in [line["event"] for line in lines]
@@ -393,44 +361,44 @@ def test_words_that_begin_with_a_dash_go_to_the_inferlet(server: Server) -> None
 
 
 @pytest.mark.slow
-def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
+def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path, short_folder: Path) -> None:
     environment = without_model(tmp_path)
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        endpoint = f"ipc://{folder}/door"
-        with served("--endpoint", endpoint, **environment) as (process, said):
-            assert endpoint in said[-1]
-            (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
-            assert httpx2.get(f"{url}/ready").status_code == 200
-            noted = json.loads(cli("status", "--json", **environment).stdout)
-            (mine,) = (one for one in noted if one["endpoint"] == endpoint)
-            assert (mine["http"], mine["pid"]) == (url, process.pid)
-            assert "no such server" in cli("stop", **environment, TMPDIR=folder).stderr
-            second = cli("serve", "--endpoint", endpoint, **environment)
-            assert second.returncode == 1
-            assert f"{endpoint} is in use already" in second.stderr
-        assert process.returncode == 0
-        with pytest.raises(httpx2.ConnectError):
-            httpx2.get(f"{url}/ready")
-        gone = ask("ps", "--endpoint", endpoint)
-        assert gone.returncode == 1
+    endpoint = f"ipc://{short_folder}/door"
+    with served("--endpoint", endpoint, **environment) as (process, said):
+        assert endpoint in said[-1]
+        (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
+        assert httpx2.get(f"{url}/ready").status_code == 200
+        noted = json.loads(cli("status", "--json", **environment).stdout)
+        (mine,) = (one for one in noted if one["endpoint"] == endpoint)
+        assert (mine["http"], mine["pid"]) == (url, process.pid)
+        assert "no such server" in cli("stop", **environment, TMPDIR=str(short_folder)).stderr
+        second = cli("serve", "--endpoint", endpoint, **environment)
+        assert second.returncode == 1
+        assert f"{endpoint} is in use already" in second.stderr
+    assert process.returncode == 0
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{url}/ready")
+    gone = ask("ps", "--endpoint", endpoint)
+    assert gone.returncode == 1
     refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", **environment)
     assert refused.returncode == 2
     assert "pie-py keys add USER" in refused.stderr
 
 
 @pytest.mark.nightly
-def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> None:
+def test_the_folder_one_stands_in_is_on_no_process_import_path(
+    traps: Path, short_folder: Path
+) -> None:
     """Its `random.py` is the user's or a stranger's: neither stops a server, nor runs in one."""
     data = str(traps / "data")
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        endpoint = f"ipc://{folder}/door"
-        ranks = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
-        with served(*ranks, cwd=traps, PIE_PY_DATA_FOLDER=data) as (_, said):
-            assert endpoint in said[-1]
-            (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
-            assert httpx2.get(f"{url}/ready").status_code == 200
-            run = cli("run", "hi.py", "--endpoint", endpoint, cwd=traps)
-            assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
+    endpoint = f"ipc://{short_folder}/door"
+    ranks = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
+    with served(*ranks, cwd=traps, PIE_PY_DATA_FOLDER=data) as (_, said):
+        assert endpoint in said[-1]
+        (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
+        assert httpx2.get(f"{url}/ready").status_code == 200
+        run = cli("run", "hi.py", "--endpoint", endpoint, cwd=traps)
+        assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
     assert not trapped(traps)
 
 
@@ -457,8 +425,7 @@ def test_the_folder_for_temporary_files_may_have_a_long_name(traps: Path) -> Non
     environment = {**without_model(traps), "TMPDIR": str(folder), "HOME": str(traps)}
     try:
         for options in ((), ("--keep-server",), ("--keep-server",)):
-            done = cli("run", traps / "hi.py", *options, **environment)
-            assert (done.returncode, done.stdout) == (0, "hi\n"), done.stderr
+            run_hi(traps, environment, *options)
         assert len(kept(environment)) == 1
     finally:
         cli("stop", **environment)
@@ -491,12 +458,11 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
     for folder in (place, place.parent, place.parent.parent):
         assert folder.stat().st_mode & 0o077 == 0
     assert (place / "server.json").stat().st_mode & 0o077 == 0
-    again = cli("run", traps / "hi.py", "--threads", "1", **keeping)
-    assert (again.stdout, again.stderr) == ("hi\n", "")
+    again = ("run", traps / "hi.py", "--threads", "1")
+    found = cli(*again, **keeping)
+    assert (found.stdout, found.stderr) == ("hi\n", "")
     # Others have a server for themselves, which ends with them or stays as well.
-    assert (
-        "starting" in cli("run", traps / "hi.py", "--threads", "1", "--verbose", **keeping).stderr
-    )
+    assert "starting" in cli(*again, "--verbose", **keeping).stderr
     assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
     run_hi(traps, {**keeping, "PIE_PY_KEEP_SERVER": "1"}, "--threads", "2")
     assert len(kept(keeping)) == 2
@@ -516,17 +482,9 @@ def test_a_server_that_starts_behind_a_command_is_never_unseen(
     (own / "unready.py").write_text("import sys; sys.stdin.read()")
     path = f"{own}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"
     waits = {**keeping, "PIE_PY_WORKER_MODULE": "unready", "PYTHONPATH": path}
-    command = (
-        *(sys.executable, "-m", "pie_py"),
-        "serve",
-        "--detach",
-        "--endpoint",
-        f"ipc://{traps}/door",
-        "--no-http",
-    )
-    environment = {**os.environ, **ENVIRONMENT, **waits}
+    command = ("serve", "--detach", "--endpoint", f"ipc://{traps}/door", "--no-http")
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
-        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as starting:
+        with started(*command, **waits) as starting:
             while not (found := kept(waits)):
                 assert starting.poll() is None
             assert [one["endpoint"] for one in found] == [None]
@@ -600,17 +558,11 @@ def test_a_kept_server_that_was_killed_is_noticed_and_removed(
 @pytest.mark.nightly
 def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str, Any]) -> None:
     soon = {**keeping, "PIE_PY_IDLE_SECONDS": "0.2"}
-    forever = (*("run", traps / "talker.py"), "--keep-server")
     (traps / "talker.py").write_text(TALKER)
-    with subprocess.Popen(
-        [sys.executable, "-m", "pie_py", *map(str, forever), "forever"],
-        env={**os.environ, **ENVIRONMENT, **soon},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as running:
+    forever = ("run", traps / "talker.py", "--keep-server", "forever")
+    with started(*forever, stderr=DEVNULL, **soon) as running:
         assert running.stdout is not None
-        assert running.stdout.readline() == b"forever\n"
+        assert running.stdout.readline() == "forever\n"
         (busy,) = kept(soon)
         with pytest.raises(psutil.TimeoutExpired):  # five times as long as it may be idle
             psutil.Process(busy["pid"]).wait(1)

@@ -23,7 +23,6 @@ FILES = {
 
 @pytest.fixture
 def shed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package of which a module is left out."""
     (tmp_path / "shed").mkdir()
     for name, text in FILES.items():
         (tmp_path / "shed" / f"{name}.py").write_text(text)

@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -18,6 +17,7 @@ import anyio.to_thread
 import pytest
 import trio.testing
 from support.rpc_bench import Bench, Proxy
+from support.servers import until
 
 from pie_control.instances.instance import InstanceState
 from pie_control.instances.log import LINE_OVERHEAD
@@ -57,25 +57,10 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return backend
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
-
-
 def settle(bench: Bench, client: sync.Client) -> None:
-    """Returns when the server has handled all that the client has said, and nothing is left to
-    do.
-    """
+    """Returns when the server has handled all that the client has said."""
     client.server_info()
     bench.call(trio.testing.wait_all_tasks_blocked)
-
-
-async def eventually_async(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not condition():
-            await anyio.sleep(0.01)
 
 
 async def test_launch_messages_result(bench: Bench) -> None:
@@ -114,8 +99,6 @@ def test_sync_client(bench: Bench) -> None:
         with pytest.raises(InferletFailed, match="killed: by local") as failure:
             talker.result()
         assert failure.value.state == "killed"
-    with pytest.raises(Exception, match="no longer connected"):
-        client.models()
 
 
 def test_a_client_without_with_connects_at_its_first_use(bench: Bench) -> None:
@@ -200,20 +183,14 @@ def test_a_sync_client_waits_as_long_as_it_is_told(client: sync.Client) -> None:
     assert [talker.receive(timeout=20), talker.receive(timeout=0)] == ["one", None]
 
 
-def test_an_interrupted_sync_call_takes_no_message(bench: Bench) -> None:
+def test_an_interrupted_sync_call_takes_no_message(client: sync.Client) -> None:
     main = threading.get_ident()
-
-    def receive(talker: sync.Instance) -> None:
-        threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+    talker = client.launch("echo")
+    threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
         talker.receive()
-
-    with sync.Client(bench.endpoint) as client:
-        talker = client.launch("echo")
-        with pytest.raises(KeyboardInterrupt):
-            receive(talker)
-        talker.send("one")
-        assert talker.receive(timeout=20) == "one"
-        talker.cancel()
+    talker.send("one")
+    assert talker.receive(timeout=20) == "one"
 
 
 def test_errors_of_an_inferlet(client: sync.Client) -> None:
@@ -289,19 +266,17 @@ def test_upload_sends_bytes_once(proxy: Proxy, tmp_path: Path) -> None:
 
 
 def test_upload_refuses_what_cannot_run(client: sync.Client) -> None:
-    with pytest.raises(RpcError, match="program-rejected: a core module"):
-        client.upload(b"\0asm core", name="core")
-    with pytest.raises(RpcError, match=r"bad\.py, line 2: .*\n    def \(") as failure:
-        client.upload(b"x = 1\ndef (:\n", name="bad")
-    assert failure.value.code == "program-rejected"
-    with pytest.raises(RpcError, match="neither Wasm nor a Python source"):
-        client.upload(b"\x89PNG\xff", name="picture")
-    with pytest.raises(RpcError, match="takes 4194304 at most"):
-        client.upload(bytes(5 << 20), name="large")
-    with pytest.raises(RpcError, match="cannot name a program"):
-        client.upload(b"x = 1", name="../etc")
-    with pytest.raises(RpcError, match="empty"):
-        client.upload(b"", name="nothing")
+    refused = (
+        (b"\0asm core", "core", "program-rejected: a core module"),
+        (b"x = 1\ndef (:\n", "bad", r"program-rejected: .*bad\.py, line 2: .*\n    def \("),
+        (b"\x89PNG\xff", "picture", "neither Wasm nor a Python source"),
+        (bytes(5 << 20), "large", "takes 4194304 at most"),
+        (b"x = 1", "../etc", "cannot name a program"),
+        (b"", "nothing", "empty"),
+    )
+    for program, name, told in refused:
+        with pytest.raises(RpcError, match=told):
+            client.upload(program, name=name)
     assert not any(p["name"] in ("core", "bad", "picture") for p in client.programs())
 
 
@@ -346,28 +321,24 @@ def test_a_dropped_connection_in_the_middle_of_an_upload(proxy: Proxy) -> None:
         assert client.upload(program, name="big") == digest
 
 
-def test_a_reader_that_does_not_read_holds_the_instance_up(bench: Bench) -> None:
-    limits = bench.config.limits
-    most = limits.mailbox_bytes + (1 << 20) + (64 << 10)
-    with sync.Client(bench.endpoint) as client:
-        instance = client.launch("flood")
+def test_a_reader_that_does_not_read_holds_the_instance_up(
+    client: sync.Client, bench: Bench
+) -> None:
+    instance = client.launch("flood")
 
-        def sent() -> int:
-            return int((bench.instance(instance.id).args or ["0"])[0])
+    def sent() -> int:
+        return int((bench.instance(instance.id).args or ["0"])[0])
 
-        def is_full() -> bool:
-            return not bench.instance(instance.id).outbox.has_room
-
-        eventually(is_full)
-        settle(bench, client)
-        held = sent()
-        settle(bench, client)
-        assert sent() == held
-        assert held * (16 << 10) <= most
-        for _ in range(held):  # reading lets it go on
-            assert instance.receive() == bytes(16 << 10)
-        eventually(lambda: sent() > held)
-        instance.cancel()
+    until(lambda: not bench.instance(instance.id).outbox.has_room)
+    settle(bench, client)
+    held = sent()
+    settle(bench, client)
+    assert sent() == held
+    assert held * (16 << 10) <= bench.config.limits.mailbox_bytes + (1 << 20) + (64 << 10)
+    for _ in range(held):  # reading lets it go on
+        assert instance.receive() == bytes(16 << 10)
+    until(lambda: sent() > held)
+    instance.cancel()
 
 
 def has_open_request(bench: Bench) -> bool:
@@ -397,8 +368,8 @@ def test_an_instance_that_does_not_receive_holds_the_client_up(
 
         thread = threading.Thread(target=send)
         thread.start()
-        eventually(lambda: sent == 3)
-        eventually(lambda: has_open_request(bench))
+        until(lambda: sent == 3)
+        until(lambda: has_open_request(bench))
         settle(bench, client)
         assert sent == 3
         client.kill(sleeper.id)  # what waits for room learns that there will be none
@@ -422,8 +393,8 @@ def test_messages_that_wait_for_room_have_a_bound_by_user(
 
         thread = threading.Thread(target=wait_for_room)
         thread.start()
-        eventually(lambda: bench.call(lambda: len(bench.instance(sleeper.id).blobs) == 1))
-        eventually(lambda: has_open_request(bench))
+        until(lambda: bench.call(lambda: len(bench.instance(sleeper.id).blobs) == 1))
+        until(lambda: has_open_request(bench))
         with sync.Client(bench.endpoint) as another:
             with pytest.raises(RpcError, match="limit-exceeded: 100 bytes of your messages wait"):
                 another.attach(sleeper.id).send("z")
@@ -498,13 +469,13 @@ def test_a_vanished_client_is_noticed(proxy: Proxy, bench: Bench) -> None:
         assert bench.instance(waiting.id).client.attached
         proxy.open = False
         proxy.cut()
-        eventually(lambda: bench.instance(waiting.id).client.left_at is not None)
+        until(lambda: bench.instance(waiting.id).client.left_at is not None)
         assert not bench.instance(waiting.id).client.attached
         assert bench.instance(alone.id).client.left_at is None
         proxy.open = True
-        eventually(lambda: bench.instance(waiting.id).client.attached)
+        until(lambda: bench.instance(waiting.id).client.attached)
         assert bench.instance(waiting.id).client.left_at is None
-    eventually(lambda: bench.instance(waiting.id).client.left_at is not None)
+    until(lambda: bench.instance(waiting.id).client.left_at is not None)
 
 
 async def test_a_vanished_server_is_noticed(bench: Bench) -> None:
@@ -529,15 +500,14 @@ async def test_who_is_given_up_is_not_connected_to_again() -> None:
 
 
 async def test_nobody_listens() -> None:
-    with pytest.raises(ServerUnreachable, match=r"no server at tcp://127.0.0.1:1;.*pie-py serve"):
-        async with Client("tcp://127.0.0.1:1"):
-            raise AssertionError
-    with pytest.raises(ServerUnreachable, match="is no endpoint"):
-        async with Client("http://example"):
-            raise AssertionError
-    with pytest.raises(ServerUnreachable, match="wants a key"):
-        async with Client("tcp://192.0.2.1:7743"):
-            raise AssertionError
+    for endpoint, told in (
+        ("tcp://127.0.0.1:1", "no server at tcp://127.0.0.1:1;.*pie-py serve"),
+        ("http://example", "is no endpoint"),
+        ("tcp://192.0.2.1:7743", "wants a key"),
+    ):
+        with pytest.raises(ServerUnreachable, match=told):
+            async with Client(endpoint):
+                raise AssertionError
 
 
 async def test_the_client_alone_cannot_start_a_server_where_none_runs(
@@ -566,9 +536,9 @@ async def test_a_launch_that_is_given_up_ends(bench: Bench) -> None:
             await client.launch("sleep")
         assert scope.cancelled_caught
         await client.server_info()  # answered after the launch
-        await eventually_async(
-            lambda: all(i.state is InstanceState.KILLED for i in bench.behaviours.instances())
-        )
+        with anyio.fail_after(20):
+            while any(i.state is not InstanceState.KILLED for i in bench.behaviours.instances()):
+                await anyio.sleep(0.01)
 
 
 @pytest.mark.parametrize("which", ["oldest", "newest"])
@@ -601,11 +571,8 @@ def test_ipc_and_an_endpoint_in_use(tmp_path: Path) -> None:
     with Bench(tmp_path / "a", f"ipc://{tmp_path}/door") as bench:
         with sync.Client(bench.endpoint) as client:
             assert client.launch("count", ["0"]).result() == "counted"
-        with (
-            pytest.raises(EndpointInUse, match="--endpoint"),
-            Bench(tmp_path / "b", bench.endpoint),
-        ):
-            pass
+        with pytest.raises(EndpointInUse, match="--endpoint"):
+            Bench(tmp_path / "b", bench.endpoint).__enter__()
     with Bench(tmp_path / "c") as first, pytest.raises(EndpointInUse, match="in use already"):
         Bench(tmp_path / "d", first.endpoint).__enter__()
 

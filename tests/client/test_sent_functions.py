@@ -7,7 +7,6 @@ import importlib
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,7 +26,7 @@ from support.travelling_helper import shout
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
 from pie_py.client.remote.reach import Reach, _is_pure
 from pie_py.client.remote.values import dumps, loads
-from pie_py.testing.script import SCRIPT, Line, ScriptFile, replaying
+from pie_py.testing.script import Line
 
 BROKEN = np.zeros(2)
 CLIENT = sync.Client()
@@ -35,12 +34,8 @@ CLIENT = sync.Client()
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        settings = replaying(folder)
-        ScriptFile(folder / "model" / SCRIPT).write([Line("a mouse in the house")])
-        with Server(folder, **settings) as running:
-            yield running
+    with Server(replays=[Line("a mouse in the house")]) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -409,8 +404,6 @@ def test_arguments_that_cannot_travel(client: sync.Client) -> None:
 
 def test_a_script_and_a_local_server(tmp_path: Path, server: Server) -> None:
     """As a user's script: `__main__`, and the server that runs already."""
-    import subprocess
-
     (tmp_path / "test.py").write_text(
         "from dataclasses import dataclass\n"
         "from pie_py.client.sync import Client\n"

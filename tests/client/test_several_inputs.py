@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -13,20 +11,16 @@ import pytest
 from support.servers import Server
 
 from pie_py.client import Client, InferletFailed, RpcError, sync
-from pie_py.testing.script import SCRIPT, Line, ScriptFile, replaying
+from pie_py.testing.script import Line
 
 BEFORE: list[str] = []  # of an instance: what it was asked
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[sync.Client]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        settings = replaying(folder)
-        ScriptFile(folder / "model" / SCRIPT).write([Line("a mouse in the house")])
-        limits = {"cpu_seconds": 2.0}
-        with Server(folder, **settings, limits=limits) as server, server.client() as connected:
-            yield connected
+    lines, limits = [Line("a mouse in the house")], {"cpu_seconds": 2.0}
+    with Server(replays=lines, limits=limits) as server, server.client() as connected:
+        yield connected
 
 
 def ended(client: sync.Client, name: str) -> list[str]:
@@ -141,12 +135,12 @@ def test_an_instance_that_cannot_begin_costs_nothing_once_others_have_all_inputs
         begun += 1
         if begun < 2:
             return await launch(self, *args, **options)
-        while "finished" not in [
-            each["state"]
-            for each in await self.instances(ended=True)
-            if each["program"] == "function-named"
-        ]:
-            await asyncio.sleep(0.01)
+        done = False
+        while not done:
+            found = await self.instances(ended=True)
+            done = ("function-named", "finished") in [
+                (one["program"], one["state"]) for one in found
+            ]
         raise RpcError("limit-exceeded", "of instances")
 
     monkeypatch.setattr(Client, "launch", second_refused)

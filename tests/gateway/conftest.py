@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import anthropic
 import httpx2
 import openai
 import pytest
@@ -59,4 +60,10 @@ def http(gateway: Gateway) -> Iterator[httpx2.Client]:
 @pytest.fixture
 def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def claude(gateway: Gateway) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0) as client:
         yield client

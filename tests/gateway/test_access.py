@@ -8,8 +8,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
@@ -36,12 +34,6 @@ CHAT = "/v1/chat/completions"
 HI = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        yield Path(name)
-
-
 def test_keys_are_those_of_the_users(tmp_path: Path) -> None:
     store = KeyStore(tmp_path)
     ann, bob = store.add("ann"), store.add("bob")
@@ -55,13 +47,13 @@ def test_keys_are_those_of_the_users(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == api_key(ann)
 
 
-def test_users_of_an_encrypted_server(folder: Path) -> None:
-    store = KeyStore(folder / "data")
+def test_users_of_an_encrypted_server(short_folder: Path) -> None:
+    store = KeyStore(short_folder / "data")
     keys = {user: api_key(store.add(user)) for user in ("ann", "bob")}
-    settings = replaying(folder)
+    settings = replaying(short_folder)
     with (
-        Server(folder, **settings, endpoint="tcp://0.0.0.0:*") as server,
-        Gateway(server, folder) as gateway,
+        Server(short_folder, **settings, endpoint="tcp://0.0.0.0:*") as server,
+        Gateway(server, short_folder) as gateway,
         gateway.http() as http,
     ):
         assert http.get("/health").status_code == 200
@@ -86,12 +78,12 @@ def test_users_of_an_encrypted_server(folder: Path) -> None:
             pass  # a key is believed for two seconds
 
 
-def test_other_machines_need_keys(server: Server, folder: Path) -> None:
-    refused = Gateway(server, folder, http="0.0.0.0:0")
+def test_other_machines_need_keys(server: Server, short_folder: Path) -> None:
+    refused = Gateway(server, short_folder, http="0.0.0.0:0")
     assert "pie-py keys add" in (refused.error or "")
     assert refused.stop() == 1
-    key = api_key(KeyStore(folder / "data").add("ann"))
-    with Gateway(server, folder, http="0.0.0.0:0") as gateway, gateway.http() as http:
+    key = api_key(KeyStore(short_folder / "data").add("ann"))
+    with Gateway(server, short_folder, http="0.0.0.0:0") as gateway, gateway.http() as http:
         assert http.get("/v1/models").status_code == 401
         assert http.get("/v1/models", headers={"x-api-key": key}).status_code == 200
         live = gateway.url.replace("http", "ws") + "/v1/live"
@@ -116,21 +108,21 @@ def test_a_bucket_fills_within_a_minute() -> None:
     assert bucket.wait(10**9) == pytest.approx(120), "no wait is for more than it holds"
 
 
-def test_limits_of_a_user(server: Server, folder: Path) -> None:
+def test_limits_of_a_user(server: Server, short_folder: Path) -> None:
     limits = {"requests_per_minute": 2}
-    with Gateway(server, folder, **limits) as gateway, gateway.http() as http:
+    with Gateway(server, short_folder, **limits) as gateway, gateway.http() as http:
         assert [http.get("/v1/models").status_code for _ in range(3)] == [200, 200, 429]
         refused = http.get("/v1/models")
         assert refused.json()["error"]["code"] == "requests_per_minute"
         assert 1 <= int(refused.headers["retry-after"]) <= 60
         assert http.get("/health").status_code == 200
-    with Gateway(server, folder, tokens_per_minute=5) as gateway, gateway.http() as http:
+    with Gateway(server, short_folder, tokens_per_minute=5) as gateway, gateway.http() as http:
         assert http.post(CHAT, json=HI).status_code == 200, "what it takes is known afterwards"
         assert http.post(CHAT, json=HI).json()["error"]["code"] == "tokens_per_minute"
 
 
 def test_pages_of_other_origins_are_kept_out(
-    gateway: Gateway, server: Server, folder: Path
+    gateway: Gateway, server: Server, short_folder: Path
 ) -> None:
     with gateway.http() as http:
         own = {"origin": gateway.url}
@@ -142,13 +134,9 @@ def test_pages_of_other_origins_are_kept_out(
         ):
             assert answer.status_code == 403
             assert "access-control-allow-origin" not in answer.headers
-        followed = {"sec-fetch-site": "cross-site"}  # an image or a link, which has no origin
-        assert http.get("/v1/models", headers=followed).status_code == 403
-        rebound = {"host": "evil.example"}
-        assert http.get("/v1/models", headers=rebound).status_code == 403
     page = {"origin": "https://page.example"}
     options = {"cors_origins": [page["origin"]]}
-    with Gateway(server, folder, **options) as gateway, gateway.http() as http:
+    with Gateway(server, short_folder, **options) as gateway, gateway.http() as http:
         answer = http.post(CHAT, json=HI, headers=page)
         assert answer.status_code == 200
         assert answer.headers["access-control-allow-origin"] == page["origin"]
@@ -166,9 +154,9 @@ def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, dict[str, str]]:
     return trusted, {"tls_certificate": str(folder / "pem"), "tls_key": str(folder / "pem")}
 
 
-def test_tls(server: Server, folder: Path) -> None:
-    trusted, files = certified(folder, "localhost")
-    with Gateway(server, folder, http="localhost:0", **files) as gateway:
+def test_tls(server: Server, short_folder: Path) -> None:
+    trusted, files = certified(short_folder, "localhost")
+    with Gateway(server, short_folder, http="localhost:0", **files) as gateway:
         assert gateway.url.startswith("https://")
         url = f"https://localhost:{gateway.url.rpartition(':')[2]}"
         assert httpx2.get(f"{url}/v1/models", verify=trusted).status_code == 200
@@ -177,10 +165,10 @@ def test_tls(server: Server, folder: Path) -> None:
             httpx2.get(f"{url}/v1/models")
 
 
-def test_handshakes_that_do_not_end_are_bounded(server: Server, folder: Path) -> None:
+def test_handshakes_that_do_not_end_are_bounded(server: Server, short_folder: Path) -> None:
     """Of strangers' connections the oldest makes way, long before it has said anything."""
-    trusted, files = certified(folder, "127.0.0.1")
-    with Gateway(server, folder, http="127.0.0.1:0", connections=40, **files) as gateway:
+    trusted, files = certified(short_folder, "127.0.0.1")
+    with Gateway(server, short_folder, http="127.0.0.1:0", connections=40, **files) as gateway:
         host, port = gateway.url.removeprefix("https://").split(":")
         with contextlib.ExitStack() as stack:
             silent = [
@@ -222,7 +210,7 @@ def test_pages_of_other_sites_reach_no_route(tmp_path: Path) -> None:
     foreign: list[dict[str, str]] = [
         {**here, "origin": "https://evil.example"},
         {**here, "origin": "null"},
-        {**here, "sec-fetch-site": "cross-site"},
+        {**here, "sec-fetch-site": "cross-site"},  # an image or a link, which has no origin
         {"host": "evil.example"},
         {"host": "127.0.0.1.evil.example"},
         {"host": "localhost.evil.example:80", "origin": "http://localhost.evil.example:80"},

@@ -109,7 +109,6 @@ def said(command: list[str], folder: Path, **environment: str) -> str:
 
 
 def requests(gateway: Gateway, path: str) -> list[int]:
-    """The statuses of the requests to a path."""
     lines = [json.loads(line) for line in gateway.log.splitlines() if '"request"' in line]
     return [line["status"] for line in lines if line.get("path") == path]
 

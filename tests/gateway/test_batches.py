@@ -14,7 +14,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import Server, until
 
 from pie_gateway.backend.together import AT_ONCE as IN_ONE
 from pie_gateway.batches.running import AT_ONCE, Batches, _read
@@ -46,26 +46,22 @@ def start(client: openai.OpenAI, file: str, endpoint: Any = CHAT) -> Any:
 
 def ended(client: openai.OpenAI, batch: Any, *states: str) -> Any:
     states = states or ("completed", "failed", "cancelled", "expired")
-    until = time.monotonic() + 60
+    end = time.monotonic() + 60
     while batch.status not in states:
-        assert time.monotonic() < until, batch
+        assert time.monotonic() < end, batch
         time.sleep(0.05)
         batch = client.batches.retrieve(batch.id)
     return batch
 
 
 def results(client: openai.OpenAI, file: str) -> dict[str, Any]:
-    return {
-        each["custom_id"]: each
-        for each in map(json.loads, client.files.content(file).text.splitlines())
-    }
+    lines = map(json.loads, client.files.content(file).text.splitlines())
+    return {each["custom_id"]: each for each in lines}
 
 
 def test_requests_of_a_file_are_answered(client: openai.OpenAI) -> None:
-    lines = [
-        line(f"r{i}", temperature=0, messages=[{"role": "user", "content": f"ä{i}"}])
-        for i in range(9)
-    ]
+    asked = ([{"role": "user", "content": f"ä{i}"}] for i in range(9))
+    lines = [line(f"r{i}", temperature=0, messages=said) for i, said in enumerate(asked)]
     file = upload(client, *lines, line("wrong", nonsense=1))
     assert client.files.retrieve(file).filename == "ä.jsonl"
     batch = start(client, file)
@@ -87,13 +83,11 @@ def test_requests_of_a_file_are_answered(client: openai.OpenAI) -> None:
 
 
 def test_other_endpoints_and_lists(client: openai.OpenAI) -> None:
-    bodies = {
-        "/v1/completions": {"model": "pie-tiny", "prompt": "Thessel is", "max_tokens": 2},
-        "/v1/responses": {"model": "pie-tiny", "input": "Hi", "max_output_tokens": 2},
-    }
+    bodies = {COMPLETIONS: {"prompt": "Thessel is"}, "/v1/responses": {"input": "Hi"}}
     made = []
     for url, body in bodies.items():
-        file = upload(client, {"custom_id": "a", "method": "POST", "url": url, "body": body})
+        asked = {**line("a"), "url": url, "body": {"model": "pie-tiny", **body}}
+        file = upload(client, asked)
         batch = ended(client, start(client, file, url))
         assert (batch.status, batch.request_counts.completed) == ("completed", 1), batch
         made.append(batch.id)
@@ -116,11 +110,7 @@ def test_other_endpoints_and_lists(client: openai.OpenAI) -> None:
     ],
 )
 def test_a_wrong_file_fails(
-    client: openai.OpenAI,
-    lines: list[dict[str, Any]],
-    code: str,
-    where: int | None,
-    param: str | None,
+    client: openai.OpenAI, lines: list[Any], code: str, where: int | None, param: str | None
 ) -> None:
     batch = ended(client, start(client, upload(client, *lines)))
     assert batch.status == "failed"
@@ -233,9 +223,9 @@ def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         file = upload(client, *long)
         both = [start(client, file), start(client, file)]
-        until, most = time.monotonic() + 60, 0
+        end, most = time.monotonic() + 60, 0
         while most < AT_ONCE:
-            assert time.monotonic() < until, most
+            assert time.monotonic() < end, most
             most = max(most, control.stats()["pie-tiny"]["queues"])  # one of each request
         assert most == AT_ONCE
         running = [each["program"] for each in control.instances()]
@@ -246,32 +236,29 @@ def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
 
 
 def test_requests_of_an_instance_that_ends_are_made_again(server: Server) -> None:
-    prompts = [f"Item {i}:" for i in range(30)]
-    lines = [
-        line(f"{i}", COMPLETIONS, prompt=text, max_tokens=150, temperature=0, ignore_eos=True)
-        for i, text in enumerate(prompts)
-    ]
+    more: dict[str, Any] = {"max_tokens": 150, "temperature": 0, "ignore_eos": True}
+    lines = [line(f"{i}", COMPLETIONS, prompt=f"Item {i}:", **more) for i in range(30)]
     wrong = line("wrong", COMPLETIONS, prompt="x", max_tokens=5, stop_token_ids=[1 << 30])
     long = line("long", COMPLETIONS, prompt="x " * 9000)
     with Gateway(server) as gateway, server.client() as control:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         batch = start(client, upload(client, *lines, wrong, long), COMPLETIONS)
-        until, both = time.monotonic() + 60, list[str]()
-        while len(both) < 2:
-            assert time.monotonic() < until, batch
-            running = control.instances()
-            both = [each["id"] for each in running if each["program"] == "gateway-chat"]
-        for each in both:
+
+        def running() -> list[str]:
+            found = control.instances()
+            return [each["id"] for each in found if each["program"] == "gateway-chat"]
+
+        until(lambda: len(running()) >= 2)
+        for each in running():
             control.kill(each)
         batch = ended(client, batch)
         counts = batch.request_counts
         assert (batch.status, counts.completed, counts.failed) == ("completed", 30, 2)
         found = results(client, batch.output_file_id)
-        for name_of, text in (("0", prompts[0]), ("29", prompts[29])):
+        for name_of in ("0", "29"):
             body: dict[str, Any] = lines[int(name_of)]["body"]
-            del body["ignore_eos"]
-            more = {"ignore_eos": True}
-            live = client.completions.create(**{**body, "prompt": text}, extra_body=more)
+            more = {"ignore_eos": body.pop("ignore_eos")}
+            live = client.completions.create(**body, extra_body=more)
             assert found[name_of]["response"]["body"]["choices"][0]["text"] == live.choices[0].text
         errors = results(client, batch.error_file_id)
         assert errors["long"]["response"]["body"]["error"]["code"] == "context_length_exceeded"

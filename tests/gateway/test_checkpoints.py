@@ -101,7 +101,7 @@ def padded(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(plain: Path, adapter: Path, seeing: dict[str, Path], padded: Path) -> Iterator[str]:
+def gateway(plain: Path, adapter: Path, seeing: dict[str, Path], padded: Path) -> Iterator[Gateway]:
     common = {"page_size": 8, "kv_pages": 128}
     models = [
         {"source": str(plain), "name": "plain", "adapters": {"tuned": str(adapter)}, **common},
@@ -109,13 +109,7 @@ def url(plain: Path, adapter: Path, seeing: dict[str, Path], padded: Path) -> It
         {"source": str(padded), "name": "padded", **common},
     ]
     with Server(models=models) as server, Gateway(server) as gateway:
-        yield gateway.url
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        yield client
+        yield gateway
 
 
 def chat(client: openai.OpenAI, model: str, messages: list[Any] = HI, **fields: Any) -> Any:
@@ -159,7 +153,9 @@ def test_what_no_pool_can_hold_is_no_reason_to_try_again(client: openai.OpenAI) 
     ],
     ids=str,
 )
-def test_rows_without_a_token_are_never_chosen(url: str, padded: Path, fields: Any) -> None:
+def test_rows_without_a_token_are_never_chosen(
+    http: httpx2.Client, padded: Path, fields: Any
+) -> None:
     found = json.loads((padded / "tokenizer.json").read_text("utf-8-sig"))
     known = {*found["model"]["vocab"].values(), *(each["id"] for each in found["added_tokens"])}
     rows = json.loads((padded / "config.json").read_text("utf-8-sig"))["vocab_size"]
@@ -167,15 +163,14 @@ def test_rows_without_a_token_are_never_chosen(url: str, padded: Path, fields: A
     prompt = [5, HOLE, rows - 1, 9]
     body = {"model": "padded", "prompt": prompt, "max_tokens": TOKENS, "logprobs": 5, **fields}
     more = {"ignore_eos": True, "return_token_ids": True}
-    with httpx2.Client(base_url=url, timeout=60) as http:
-        answer = http.post("/v1/completions", json={**body, **more})
-        assert answer.status_code == 200, answer.text
-        for choice in answer.json()["choices"]:
-            assert len(choice["token_ids"]) == TOKENS
-            assert known.issuperset(choice["token_ids"])
-            assert all("" not in top for top in choice["logprobs"]["top_logprobs"])
-        text = http.post("/detokenize", json={"model": "padded", "tokens": prompt}).json()
-        alone = http.post("/detokenize", json={"model": "padded", "tokens": [5, 9]}).json()
+    answer = http.post("/v1/completions", json={**body, **more})
+    assert answer.status_code == 200, answer.text
+    for choice in answer.json()["choices"]:
+        assert len(choice["token_ids"]) == TOKENS
+        assert known.issuperset(choice["token_ids"])
+        assert all("" not in top for top in choice["logprobs"]["top_logprobs"])
+    text = http.post("/detokenize", json={"model": "padded", "tokens": prompt}).json()
+    alone = http.post("/detokenize", json={"model": "padded", "tokens": [5, 9]}).json()
     assert text == alone
 
 
@@ -205,51 +200,50 @@ def test_a_lora_adapter_by_the_model_s_name(
 
 
 def test_a_lora_adapter_comes_and_goes_over_http(
-    client: openai.OpenAI, url: str, plain: Path, adapter: Path, tmp_path: Path
+    client: openai.OpenAI, http: httpx2.Client, plain: Path, adapter: Path, tmp_path: Path
 ) -> None:
     tuned, same = chat(client, "tuned"), chat(client, "plain")
     other = make_adapter(plain, tmp_path / "other", seed=5)
-    with httpx2.Client(base_url=url, timeout=60) as http:
 
-        def load(folder: Path, **fields: str) -> httpx2.Response:
-            files = {
-                field: (folder / name).open("rb")
-                for field, name in (
-                    ("adapter_config", "adapter_config.json"),
-                    ("adapter_model", "adapter_model.safetensors"),
-                )
-            }
-            return http.post("/v1/load_lora_adapter", data=fields, files=files)
+    def load(folder: Path, **fields: str) -> httpx2.Response:
+        files = {
+            field: (folder / name).open("rb")
+            for field, name in (
+                ("adapter_config", "adapter_config.json"),
+                ("adapter_model", "adapter_model.safetensors"),
+            )
+        }
+        return http.post("/v1/load_lora_adapter", data=fields, files=files)
 
-        for folder, differs in ((adapter, False), (other, True)):
-            version = load(folder, lora_name="mine").json()["version"]
-            found = chat(client, "mine")
-            assert found.system_fingerprint == f"{same.system_fingerprint}-{version[:12]}"
-            tokens = found.choices[0].token_ids
-            assert (tokens != tuned.choices[0].token_ids) is differs
-            for part in chat(client, "mine", stream=True):
-                assert part.system_fingerprint == found.system_fingerprint
-        text = client.completions.create(model="mine", prompt="x", max_tokens=1)
-        assert text.system_fingerprint == found.system_fingerprint
-        assert http.post("/v1/unload_lora_adapter", json={"lora_name": "mine"}).is_success
-        with pytest.raises(openai.NotFoundError):
-            chat(client, "mine")
+    for folder, differs in ((adapter, False), (other, True)):
+        version = load(folder, lora_name="mine").json()["version"]
+        found = chat(client, "mine")
+        assert found.system_fingerprint == f"{same.system_fingerprint}-{version[:12]}"
+        tokens = found.choices[0].token_ids
+        assert (tokens != tuned.choices[0].token_ids) is differs
+        for part in chat(client, "mine", stream=True):
+            assert part.system_fingerprint == found.system_fingerprint
+    text = client.completions.create(model="mine", prompt="x", max_tokens=1)
+    assert text.system_fingerprint == found.system_fingerprint
+    assert http.post("/v1/unload_lora_adapter", json={"lora_name": "mine"}).is_success
+    with pytest.raises(openai.NotFoundError):
+        chat(client, "mine")
 
-        by_path = {"lora_name": "shared", "lora_path": str(other)}
-        assert http.post("/v1/load_lora_adapter", json=by_path).is_success
-        assert http.post("/v1/load_lora_adapter", json=by_path).status_code == 409
-        assert chat(client, "shared").choices[0].token_ids == tokens
-        assert http.post("/v1/unload_lora_adapter", json={"lora_name": "shared"}).is_success
-        assert http.post("/v1/unload_lora_adapter", json={"lora_name": "shared"}).status_code == 404
+    by_path = {"lora_name": "shared", "lora_path": str(other)}
+    assert http.post("/v1/load_lora_adapter", json=by_path).is_success
+    assert http.post("/v1/load_lora_adapter", json=by_path).status_code == 409
+    assert chat(client, "shared").choices[0].token_ids == tokens
+    assert http.post("/v1/unload_lora_adapter", json={"lora_name": "shared"}).is_success
+    assert http.post("/v1/unload_lora_adapter", json={"lora_name": "shared"}).status_code == 404
 
-        form = {"lora_name": (None, "mine")}
-        assert http.post("/v1/load_lora_adapter", files=form).status_code == 400
-        assert load(adapter, lora_name="tuned").status_code == 409
-        assert load(adapter, lora_name="a b").status_code == 400
-        (adapter / "adapter_model.safetensors").rename(tmp_path / "away")
-        (adapter / "adapter_model.safetensors").write_bytes(b"no tensors")
-        assert load(adapter, lora_name="mine").status_code == 400
-        (tmp_path / "away").rename(adapter / "adapter_model.safetensors")
+    form = {"lora_name": (None, "mine")}
+    assert http.post("/v1/load_lora_adapter", files=form).status_code == 400
+    assert load(adapter, lora_name="tuned").status_code == 409
+    assert load(adapter, lora_name="a b").status_code == 400
+    (adapter / "adapter_model.safetensors").rename(tmp_path / "away")
+    (adapter / "adapter_model.safetensors").write_bytes(b"no tensors")
+    assert load(adapter, lora_name="mine").status_code == 400
+    (tmp_path / "away").rename(adapter / "adapter_model.safetensors")
 
 
 def llava_inputs(folder: Path, parts: list[Any]) -> dict[str, Any]:
@@ -266,7 +260,11 @@ def llava_inputs(folder: Path, parts: list[Any]) -> dict[str, Any]:
     ("name", "inputs_of"), [("seeing", llava_inputs), ("looking", qwen_vl_inputs)]
 )
 def test_an_image_of_a_conversation(
-    name: str, inputs_of: Any, client: openai.OpenAI, url: str, seeing: dict[str, Path]
+    name: str,
+    inputs_of: Any,
+    client: openai.OpenAI,
+    claude: anthropic.Anthropic,
+    seeing: dict[str, Path],
 ) -> None:
     image = picture(40, 30)
     data = base64.b64encode(as_file(image)).decode()
@@ -298,8 +296,7 @@ def test_an_image_of_a_conversation(
         {"type": "text", "text": " now"},
     ]
     asked: list[Any] = [{"role": "user", "content": blocks}]
-    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as claude:
-        told = claude.messages.create(model=name, max_tokens=TOKENS, messages=asked)
+    told = claude.messages.create(model=name, max_tokens=TOKENS, messages=asked)
     assert told.usage.input_tokens == len(tokens)
     bad: list[Any] = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
     with pytest.raises(openai.BadRequestError):
@@ -339,7 +336,9 @@ def test_log_probabilities_of_a_prompt(client: openai.OpenAI, plain: Path) -> No
     assert found[1:] == pytest.approx(more.logprobs.token_logprobs[1:], abs=1e-3)
 
 
-def test_tokens_that_the_prefix_cache_had(client: openai.OpenAI, url: str) -> None:
+def test_tokens_that_the_prefix_cache_had(
+    client: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
     text = "and the old house stands by the sea where the wind blows all day long " * 2
     long: list[Any] = [{"role": "user", "content": text}]
 
@@ -359,7 +358,6 @@ def test_tokens_that_the_prefix_cache_had(client: openai.OpenAI, url: str) -> No
     responses = client.responses.create(model="plain", input=text, max_output_tokens=2)
     assert responses.usage is not None
     assert responses.usage.input_tokens_details.cached_tokens == full
-    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as claude:
-        used = claude.messages.create(model="plain", max_tokens=2, messages=long).usage
+    used = claude.messages.create(model="plain", max_tokens=2, messages=long).usage
     assert used.cache_read_input_tokens == full
     assert used.input_tokens == prompt - full

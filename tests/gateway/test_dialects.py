@@ -123,6 +123,12 @@ CUT = [
 ]  # fmt: skip
 
 
+EACH = pytest.mark.parametrize(
+    ("dialect", "text", "wanted", "cut"),
+    [*((*case, False) for case in CASES), *((*case, True) for case in CUT)],
+)
+
+
 def joined(said: list[Said]) -> list[Said]:
     found: list[Said] = []
     for one in said:
@@ -150,10 +156,7 @@ def partitions(text: str) -> Iterator[list[str]]:
         yield [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
 
 
-@pytest.mark.parametrize(
-    ("dialect", "text", "wanted", "cut"),
-    [*((*case, False) for case in CASES), *((*case, True) for case in CUT)],
-)
+@EACH
 def test_parts_make_no_difference(
     dialect: Dialect, text: str, wanted: list[Said], cut: bool
 ) -> None:
@@ -205,22 +208,26 @@ KEYED = tagged("f\n", "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", ""
 INSIDE_OUT = in_json('{"arguments": GIVEN, "name": "f"}')
 
 
-def channel(write: Any) -> Any:
-    marked = "<|channel|>commentary to=functions.f<|message|>{}<|call|>"
+def marked(text: str) -> str:
     for marker in CHANNELS:
-        marked = marked.replace(marker, MARK + marker)
-    return lambda given: marked.replace("{}", write(given))
+        text = text.replace(marker, MARK + marker)
+    return text
 
 
-def called(*markers: str, marked: bool = False) -> Dialect:
-    return dialect_of(vocabulary(*markers), CALLED, marked=marked)
+def channel(write: Any) -> Any:
+    form = marked("<|channel|>commentary to=functions.f<|message|>{}<|call|>")
+    return lambda given: form.replace("{}", write(given))
+
+
+def called(*markers: str, marks: bool = False) -> Dialect:
+    return dialect_of(vocabulary(*markers), CALLED, marked=marks)
 
 
 CHANNELS = ("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>")
 # How each family writes a call, of its dialect; whether the arguments come as they are written;
 # what stands between calls, before and after them.
 WRITTEN: dict[str, tuple[Dialect, Any, bool, tuple[str, str, str]]] = {
-    name: (called(*markers, marked=name == "gpt-oss"), write, pieces, around)
+    name: (called(*markers, marks=name == "gpt-oss"), write, pieces, around)
     for name, markers, write, pieces, around in [
         ("Hermes", ["<tool_call>"], NAMED, True,
          ("So <tool_call>\n", "\n</tool_call>\n<tool_call>", "</tool_call>")),
@@ -297,10 +304,7 @@ def test_arguments_come_as_they_are_written_where_the_form_allows_it(name: str) 
     assert ("word " * 15 in shown) == pieces
 
 
-@pytest.mark.parametrize(
-    ("dialect", "text", "wanted", "cut"),
-    [*((*case, False) for case in CASES), *((*case, True) for case in CUT)],
-)
+@EACH
 def test_a_stream_shows_the_words_and_thoughts_of_a_whole_answer(
     dialect: Dialect, text: str, wanted: list[Said], cut: bool
 ) -> None:
@@ -429,9 +433,7 @@ TALKS = [
 @pytest.mark.parametrize(("text", "wanted"), TALKS)
 def test_what_is_said_in_channels(text: str, wanted: list[Said]) -> None:
     dialect = dialect_of(vocabulary(*CHANNELS), FUNCTIONS)
-    for marker in CHANNELS:
-        text = text.replace(marker, MARK + marker)
-    for parts in partitions(text):
+    for parts in partitions(marked(text)):
         splitter = splitter_of(dialect, "")
         told = [said for part in parts for said in splitter.feed(part)]
         assert joined(told + splitter.finish()) == wanted, parts

@@ -10,7 +10,6 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import hypothesis.strategies as st
 import pytest
@@ -188,12 +187,6 @@ def keyed(server: Server) -> Iterator[tuple[Gateway, str]]:
             yield gateway, key
 
 
-def _connect(gateway: Gateway) -> socket.socket:
-    port = urlsplit(gateway.url).port
-    assert port is not None
-    return socket.create_connection(("127.0.0.1", port), 10.0)
-
-
 def _ends(connection: socket.socket) -> bytes:
     """All that comes until the server ends it."""
     data = b""
@@ -206,16 +199,15 @@ def _ends(connection: socket.socket) -> bytes:
 
 
 def _is_served(gateway: Gateway, key: str) -> bool:
-    with gateway.http() as http:
-        answer = http.get("/v1/models", headers={"x-api-key": key})
-    return answer.status_code == 200
+    with gateway.http(headers={"x-api-key": key}) as http:
+        return http.get("/v1/models").status_code == 200
 
 
 def test_strangers_who_say_nothing_shut_nobody_out(keyed: tuple[Gateway, str]) -> None:
     gateway, key = keyed
     with ExitStack() as stack:
         for number in range(100):
-            made = stack.enter_context(_connect(gateway))
+            made = stack.enter_context(gateway.connect())
             made.sendall(b"GET / HTTP/1.1\r\nX: " if number % 2 else b"")
         assert _is_served(gateway, key)
 
@@ -233,7 +225,7 @@ def test_strangers_who_say_nothing_shut_nobody_out(keyed: tuple[Gateway, str]) -
 )  # fmt: skip
 def test_what_comes_before_an_answer_is_bounded(keyed: tuple[Gateway, str], endless: bytes) -> None:
     gateway, key = keyed
-    with _connect(gateway) as made:
+    with gateway.connect() as made:
         with suppress(ConnectionError):  # it was cut off before all was sent
             made.sendall(endless)
         answers = _ends(made).count(b"HTTP/1.1 200")
@@ -243,7 +235,7 @@ def test_what_comes_before_an_answer_is_bounded(keyed: tuple[Gateway, str], endl
 
 def test_a_few_requests_in_a_row_are_answered_in_order(keyed: tuple[Gateway, str]) -> None:
     gateway, _ = keyed
-    with _connect(gateway) as made:
+    with gateway.connect() as made:
         last = b"GET /version HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
         made.sendall(HEALTH * 9 + last)
         answers = _ends(made).split(b"HTTP/1.1 200 OK")[1:]
@@ -254,8 +246,8 @@ def test_bodies_of_too_many_parts_are_refused_before_they_are_parsed(
     keyed: tuple[Gateway, str],
 ) -> None:
     gateway, key = keyed
-    with gateway.http() as http:
+    with gateway.http(headers={"x-api-key": key}) as http:
         for body in (b"[" + b'"",' * 300_000 + b"0]", b'{"prompt":[' + b"1," * 1_200_000 + b"1]}"):
-            answer = http.post("/v1/completions", content=body, headers={"x-api-key": key})
+            answer = http.post("/v1/completions", content=body)
             assert answer.status_code == 413
             assert "send less" in answer.json()["error"]["message"]

@@ -47,7 +47,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 def states(text: Any) -> Any:
-    """The vectors of `transformers` for a text, `[tokens, hidden]`."""
     torch.set_num_threads(1)
     model = AutoModel.from_pretrained(EMBEDDED, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED)
@@ -89,23 +88,9 @@ def test_forms_of_inputs_and_answers(client: openai.OpenAI) -> None:
     assert near(cut.embedding, unit(states(tokens[:4]).mean(0)), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"input": "word " * 5000}, "input"),
-        ({"input": [99999]}, "input"),
-        ({"input": ["a", 1]}, "input"),
-        ({"input": ["a"] * 2049}, "input"),
-        ({"dimensions": 4096}, "dimensions"),
-        ({"model": "dense"}, None),
-    ],
-)
-def test_what_cannot_be_embedded(
-    client: openai.OpenAI, fields: dict[str, Any], param: str | None
-) -> None:
-    with pytest.raises(openai.BadRequestError) as raised:
-        client.embeddings.create(**{"model": "pie-tiny", "input": "x", **fields})
-    assert raised.value.param == param
+def test_layers_that_there_are_not_are_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError):
+        client.embeddings.create(model="dense", input="x")
 
 
 def test_a_request_has_as_many_texts_as_openai_takes() -> None:

@@ -69,12 +69,6 @@ def gateway(folder: Path) -> Iterator[Gateway]:
         yield gateway
 
 
-@pytest.fixture
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with gateway.http() as client:
-        yield client
-
-
 @cache
 def wanted(folder: Path, name: str, text: str | tuple[str, str]) -> Any:
     """transformers' numbers of a text, or of a pair of texts."""

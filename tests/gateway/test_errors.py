@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import tempfile
-import time
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -28,6 +25,7 @@ from pie_gateway.problems import Problem, headers_of, of_text
 from pie_gateway.schemas.completions import CompletionRequest
 from pie_gateway.schemas.ollama import OllamaChatRequest, OllamaMessage
 from pie_gateway.schemas.sampling import StructuredOutputs
+from pie_py.client import Client, Instance
 from pie_py.config.gateway import GatewayConfig
 
 CHAT = "/v1/chat/completions"
@@ -38,9 +36,13 @@ HI: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
+TEXT = "/v1/completions"
+LOST = {"type": "object", "properties": {"a": {"$ref": "#/defs/lost"}}}
+LOOSE = {"name": "a", "schema": LOST}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": LOST}}
+LONG = "one two three " * 20_000
+WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
+    CHAT: [
         ({"audio": {"voice": "alloy"}}, "audio"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"store": True}, "store"),
@@ -49,6 +51,7 @@ HI: dict[str, Any] = {
         ({"temperature": "hot"}, "temperature"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": LONG}]}, "messages"),
         ({"messages": [{"role": "robot", "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
         ({"messages": [{"role": "assistant"}]}, "messages[0]"),
@@ -57,21 +60,100 @@ HI: dict[str, Any] = {
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "structured_outputs"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"reasoning": {"effort": "low", "summary": None}}, "reasoning"),
+        (
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            "chat_template_kwargs.enable_thinking",
+        ),
+        ({"verbosity": "low"}, "verbosity"),
         ({"a`b": 1}, "a`b"),
         ({"guided_choice": [""]}, "guided_choice[0]"),
         ({"repeat_penalty": 0}, "repeat_penalty"),
         ({"n_predict": -2, "max_tokens": None}, "n_predict"),
         ({"grammar": "a", "json_schema": {}}, "grammar"),
+        ({"logit_bias": {"5": 1, "999999": 5}}, "logit_bias"),
+        ({"stop_token_ids": [999_999]}, "stop_token_ids"),
+        ({"allowed_token_ids": [5, 999_999]}, "allowed_token_ids"),
+        ({"dry_multiplier": 1, "dry_sequence_breakers": [999_999]}, "dry_sequence_breakers"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs"),
+        ({"response_format": {"type": "json_schema", "json_schema": LOOSE}}, "response_format"),
+        ({"tools": [TOOL]}, "tools"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
     ],
-    ids=str,
+    TEXT: [
+        ({"prompt": [5, 999_999]}, "prompt"),
+        ({"prompt": [[5], [999_999]], "stop_token_ids": [1]}, "prompt"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"suffix": " "}, "suffix"),
+        ({"max_tokens": 5000}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": LONG}, "prompt"),
+        ({"prompt": ["a", 3]}, "prompt"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"temperature": -1}, "temperature"),
+        ({"nonsense": 1}, "nonsense"),
+        ({"typical_p": 0}, "typical_p"),
+        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"priority": -1}, "priority"),
+        ({"use_beam_search": True}, "use_beam_search"),
+    ],
+    "/v1/responses": [
+        ({"include": ["message.output_text.logprobs"]}, "include[0]"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"input": LONG}, "input"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
+        ({"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options"),
+        ({"background": True}, "background"),
+        ({"input": [{"type": "nothing"}]}, "input[0].type"),
+    ],
+    "/v1/messages": [
+        ({"speed": "fast"}, "speed"),
+        ({"mcp_servers": [{"type": "url", "url": "x", "name": "x"}]}, "mcp_servers"),
+        ({"context_management": {"edits": [{"type": "x"}]}}, "context_management.edits[0].type"),
+    ],
+    "/v1/embeddings": [
+        ({"input": [[5], [999_999]]}, "input"),
+        ({"input": ["a", 1]}, "input"),
+        ({"input": LONG}, "input"),
+        ({"dimensions": 4096}, "dimensions"),
+    ],
+    "/detokenize": [({"tokens": [5, 999_999]}, "tokens")],
+}
+USUAL: dict[str, dict[str, Any]] = {  # beside the model
+    CHAT: HI,
+    TEXT: {"prompt": "a", "max_tokens": 1},
+    "/v1/responses": {"input": "Hi", "max_output_tokens": 2},
+    "/v1/messages": HI,
+    "/v1/embeddings": {"input": "x"},
+    "/detokenize": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [(path, *case) for path, cases in WRONG.items() for case in cases],
+    ids=lambda each: str(each)[:80],
 )
-def test_a_wrong_field_is_named(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
-    with gateway.http() as http:
-        answer = http.post(CHAT, json={**HI, **fields})
+def test_a_wrong_field_is_named(
+    http: httpx2.Client, path: str, fields: dict[str, Any], param: str
+) -> None:
+    answer = http.post(path, json={"model": "pie-tiny", **USUAL[path], **fields})
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
-    assert error["param"] == param, error
     assert error["type"] == "invalid_request_error"
+    assert error.get("param", param) == param, error
+    assert "param" in error or path == "/v1/messages"  # Anthropic's errors have none
+    too_long = error["message"].startswith("prompt is too long")
+    assert too_long == (error.get("code") == "context_length_exceeded")
+    assert too_long == (LONG in str(fields) or "5000" in str(fields))
+    of_a_whole = too_long or error["message"].startswith("the grammar: ")
+    assert f"`{param}`" in error["message"] or of_a_whole, error
+    outside = "999999 is outside the vocabulary (0 to " in error["message"]
+    assert outside == ("999999" in str(fields))
+    assert "tool_call" not in error["message"] or param == "messages[0]", "a grammar of ours"
 
 
 def test_our_names_come_before_those_of_other_servers() -> None:
@@ -103,29 +185,6 @@ def test_a_wrong_option_of_ollama_s_is_named(options: dict[str, Any]) -> None:
     assert (refused.value.status, refused.value.param) == (400, f"options.{next(iter(options))}")
 
 
-BEYOND: list[tuple[str, dict[str, Any], str]] = [
-    (CHAT, {"logit_bias": {"5": 1, "999999": 5}}, "logit_bias"),
-    (CHAT, {"stop_token_ids": [999_999]}, "stop_token_ids"),
-    (CHAT, {"allowed_token_ids": [5, 999_999]}, "allowed_token_ids"),
-    (CHAT, {"dry_multiplier": 1, "dry_sequence_breakers": [999_999]}, "dry_sequence_breakers"),
-    ("/v1/completions", {"prompt": [5, 999_999]}, "prompt"),
-    ("/v1/completions", {"prompt": [[5], [999_999]], "stop_token_ids": [1]}, "prompt"),
-    ("/v1/embeddings", {"input": [[5], [999_999]]}, "input"),
-    ("/detokenize", {"tokens": [5, 999_999]}, "tokens"),
-]
-
-
-@pytest.mark.parametrize(("path", "fields", "param"), BEYOND, ids=str)
-def test_ids_beyond_the_vocabulary_are_named(
-    http: httpx2.Client, path: str, fields: dict[str, Any], param: str
-) -> None:
-    answer = http.post(path, json={**(HI if path == CHAT else {"model": "pie-tiny"}), **fields})
-    error = answer.json()["error"]
-    assert (answer.status_code, error.get("param")) == (400, param), error
-    assert "999999 is outside the vocabulary (0 to " in error["message"]
-
-
-TEXT = "/v1/completions"
 MOST: list[tuple[str, str, Any, Any]] = [  # of a field, and more than that
     (CHAT, "n", 128, 129),
     (CHAT, "stop", ["~"] * 64, ["~"] * 65),
@@ -142,9 +201,8 @@ MOST: list[tuple[str, str, Any, Any]] = [  # of a field, and more than that
 @pytest.mark.parametrize(("path", "field", "most", "more"), MOST, ids=lambda each: str(each)[:20])
 def test_bounds_of_fields(http: httpx2.Client, path: str, field: str, most: Any, more: Any) -> None:
     beside = {"top_logprobs": {"logprobs": True}}.get(field, {})
-    other = {CHAT: HI, TEXT: {"prompt": "a", "max_tokens": 1}}.get(path, {})
     within, beyond = (
-        http.post(path, json={"model": "pie-tiny", **other, **beside, field: value})
+        http.post(path, json={"model": "pie-tiny", **USUAL[path], **beside, field: value})
         for value in (most, more)
     )
     assert within.status_code == 200, within.text
@@ -241,40 +299,19 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("wrong", "param"), MESSAGES, ids=str)
 @pytest.mark.parametrize("api", ["chat/completions", "responses", "messages"])
 def test_a_wrong_field_within_is_named(
-    gateway: Gateway, api: str, wrong: dict[str, Any], param: str
+    http: httpx2.Client, api: str, wrong: dict[str, Any], param: str
 ) -> None:
     field, text = ("input", "input_text") if api == "responses" else ("messages", "text")
     wrong = json.loads(json.dumps(wrong).replace("TEXT", text))
     nothing_asked = {"role": "user", "content": "x", "annotations": None}
     limit = {"max_tokens": 2} if api == "messages" else {}
     body = {"model": "pie-tiny", field: [nothing_asked, wrong], **limit}
-    with gateway.http() as http:
-        answer = http.post(f"/v1/{api}", json=body)
+    answer = http.post(f"/v1/{api}", json=body)
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
     place = f"{field}[1].{param}"
     assert error["message"].startswith(f"`{place}`"), error
     assert error.get("param", place) == place  # Anthropic's errors have none
-
-
-@pytest.mark.parametrize(
-    ("api", "field", "limit"),
-    [
-        ("completions", "prompt", "max_tokens"),
-        ("responses", "input", "max_output_tokens"),
-        ("chat/completions", "messages", "max_completion_tokens"),
-    ],
-)
-def test_a_prompt_beyond_the_context_is_named(
-    gateway: Gateway, api: str, field: str, limit: str
-) -> None:
-    text: Any = "one two three " * 20_000
-    prompt = [{"role": "user", "content": text}] if field == "messages" else text
-    with gateway.http() as http:
-        answer = http.post(f"/v1/{api}", json={"model": "pie-tiny", field: prompt, limit: 2})
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (400, field), error
-    assert error["code"] == "context_length_exceeded"
 
 
 def image(url: str) -> dict[str, Any]:
@@ -302,39 +339,15 @@ def test_an_image_of_a_response_is_told_by_its_place_in_the_input(http: httpx2.C
     assert "`input[1]`: an image is given as" in error["message"]
 
 
-LOST = {"type": "object", "properties": {"a": {"$ref": "#/defs/lost"}}}
-LOOSE = {"name": "a", "schema": LOST}
-TOOL = {"type": "function", "function": {"name": "f", "parameters": LOST}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"structured_outputs": {"regex": "("}}, "structured_outputs"),
-        ({"response_format": {"type": "json_schema", "json_schema": LOOSE}}, "response_format"),
-        ({"tools": [TOOL]}, "tools"),
-        ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
-    ],
-)
-def test_the_field_of_a_form_that_is_wrong_is_named(
-    http: httpx2.Client, fields: dict[str, Any], param: str
-) -> None:
-    answer = http.post(CHAT, json={**HI, **fields})
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (400, param), error
-    assert "tool_call" not in error["message"], "it is a grammar of ours"
-
-
 @pytest.mark.parametrize("arguments", ["[" * 100_000, r'{"a": "\ud800"}', '{"a'])
 def test_arguments_that_are_no_json_stay_as_they_were_written(
-    gateway: Gateway, arguments: str
+    http: httpx2.Client, arguments: str
 ) -> None:
     """A model cut off has written them, and a client sends its conversation back as it is."""
     function = {"name": "f", "arguments": arguments}
     call = {"id": "1", "type": "function", "function": function}
     messages = [*HI["messages"], {"role": "assistant", "tool_calls": [call]}]
-    with gateway.http() as http:
-        counted = http.post("/tokenize", json={"model": "tools", "messages": messages})
+    counted = http.post("/tokenize", json={"model": "tools", "messages": messages})
     assert counted.status_code == 200, counted.text
     assert counted.json()["count"] > len(arguments) // 100
 
@@ -371,27 +384,50 @@ def alive(server: Server) -> int:
         return len(client.instances())
 
 
-def wait_until_none(server: Server) -> None:
-    until(lambda: not alive(server), 20)
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_hangs_up_ends_its_instance(
     gateway: Gateway, server: Server, stream: bool
 ) -> None:
     body = {**HI, "max_tokens": 2000, "ignore_eos": True, "n": 4, "stream": stream}
     data = json.dumps(body).encode()
-    host, port = gateway.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as connection:
+    with gateway.connect() as connection:
         head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
         connection.sendall(head.encode() + data)
         if stream:
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
         else:
-            while not alive(server):
-                time.sleep(0.01)
+            until(lambda: alive(server))
         assert alive(server) == 1
-    wait_until_none(server)
+    until(lambda: not alive(server), 20)
+
+
+DEAF = b"""
+import asyncio
+
+async def main(args):
+    await asyncio.sleep(3600)
+"""
+
+
+async def test_an_instance_that_does_not_take_its_images_ends_with_its_request(
+    server: Server,
+) -> None:
+    async with Client(server.endpoint) as client:
+        program = await client.upload(DEAF, "deaf")
+        launched: list[Instance] = []
+
+        async def launch(argument: str) -> Instance:
+            launched.append(await client.launch(program, [argument]))
+            return launched[-1]
+
+        images = [b"i" * (1 << 20)] * 40  # more than a mailbox takes
+        with anyio.move_on_after(2) as leaves:
+            async with Generation(launch, Job("pie-tiny", {}), images):
+                pass
+        assert leaves.cancelled_caught
+        [instance] = launched
+        alive = await client.instances()
+        assert instance.id not in [each["id"] for each in alive]
 
 
 def test_limits_of_bodies_and_time(server: Server) -> None:
@@ -401,8 +437,7 @@ def test_limits_of_bodies_and_time(server: Server) -> None:
         packed = http.post(CHAT, content=b"x", headers={"content-encoding": "gzip"})
         assert (packed.status_code, "gzip" in packed.text) == (415, True)
         assert http.post(CHAT, content=(b" " * 600 for _ in range(3))).status_code == 413
-        host, port = gateway.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as connection:
+        with gateway.connect() as connection:
             head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
             connection.sendall(head.encode())
             assert connection.recv(100).startswith(b"HTTP/1.1 408")
@@ -412,7 +447,7 @@ def test_limits_of_bodies_and_time(server: Server) -> None:
         streamed = http.post(CHAT, json={**slow, "stream": True})
         assert "timed_out" in streamed.text
         assert "[DONE]" not in streamed.text
-    wait_until_none(server)
+    until(lambda: not alive(server), 20)
 
 
 def test_an_address_that_is_taken(gateway: Gateway, server: Server, tmp_path: Path) -> None:
@@ -423,34 +458,32 @@ def test_an_address_that_is_taken(gateway: Gateway, server: Server, tmp_path: Pa
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_header_tells_what_clamped_tokens_are(gateway: Gateway, stream: bool) -> None:
+def test_a_header_tells_what_clamped_tokens_are(http: httpx2.Client, stream: bool) -> None:
     body = {"model": "pie-tiny", "stream": stream, "messages": [{"role": "user", "content": "Hi"}]}
-    with gateway.http() as http:
-        longest = http.get("/v1/models/pie-tiny").json()["max_model_len"]
-        ended = {"max_tokens": 10**6, "stop_sequences": ["e"]}
-        with http.stream("POST", "/v1/messages", json={**body, **ended}) as answer:
-            answer.read()
-            left = int(answer.headers["x-pie-max-tokens"])
-            assert 0 < longest - left < 40
-        for most, told in ((left, None), (left + 1, str(left))):
-            fitting = http.post("/v1/messages", json={**body, **ended, "max_tokens": most})
-            assert fitting.headers.get("x-pie-max-tokens") == told
+    longest = http.get("/v1/models/pie-tiny").json()["max_model_len"]
+    ended = {"max_tokens": 10**6, "stop_sequences": ["e"]}
+    with http.stream("POST", "/v1/messages", json={**body, **ended}) as answer:
+        answer.read()
+        left = int(answer.headers["x-pie-max-tokens"])
+        assert 0 < longest - left < 40
+    for most, told in ((left, None), (left + 1, str(left))):
+        fitting = http.post("/v1/messages", json={**body, **ended, "max_tokens": most})
+        assert fitting.headers.get("x-pie-max-tokens") == told
 
 
-def test_what_can_never_work_is_no_reason_to_try_again(gateway: Gateway) -> None:
+def test_what_can_never_work_is_no_reason_to_try_again(http: httpx2.Client) -> None:
     """A request that no message of the protocol holds, and a grammar that is too large."""
     large = "a" * 3_000_000
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": large}}}
-    with gateway.http() as http:
-        for fields, status in (
-            ({"messages": [{"role": "user", "content": large}]}, 413),
-            ({"response_format": schema}, 413),
-            ({"messages": [{"role": "user", "content": "a" * 1_500_000}]}, 413),
-            ({"structured_outputs": {"regex": "a" * 300_000}}, 400),
-        ):
-            answer = http.post(CHAT, json={**HI, **fields}, timeout=60)
-            assert answer.status_code == status, answer.text[:300]
-            assert "retry-after" not in answer.headers
+    for fields, status in (
+        ({"messages": [{"role": "user", "content": large}]}, 413),
+        ({"response_format": schema}, 413),
+        ({"messages": [{"role": "user", "content": "a" * 1_500_000}]}, 413),
+        ({"structured_outputs": {"regex": "a" * 300_000}}, 400),
+    ):
+        answer = http.post(CHAT, json={**HI, **fields}, timeout=60)
+        assert answer.status_code == status, answer.text[:300]
+        assert "retry-after" not in answer.headers
 
 
 WASTE = """
@@ -463,23 +496,22 @@ async def main(how: str):
 """
 
 
-def test_only_what_passes_is_a_reason_to_try_again() -> None:
+def test_only_what_passes_is_a_reason_to_try_again(short_folder: Path) -> None:
     """Of the limits of an instance none does; that others hold all there is does."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder, limits = Path(name), {"cpu_seconds": 0.5}
-        with (
-            Server(folder, max_instances=1, limits=limits, **NO_MODEL) as server,
-            Gateway(server, folder) as gateway,
-            gateway.http() as http,
-        ):
-            http.post("/v1/programs", params={"name": "waste"}, content=WASTE.encode())
-            used = http.post("/v1/inferlets/waste", json={"how": "cpu"})
-            assert (used.status_code, "CPU time" in used.text) == (400, True), used.text
-            assert "retry-after" not in used.headers
-            http.post("/v1/instances", json={"program": "waste", "args": ["--how", "wait"]})
-            for path in (CHAT, "/v1/inferlets/waste"):
-                full = http.post(path, json=HI if path == CHAT else {"how": "wait"})
-                assert (full.status_code, full.headers["retry-after"]) == (503, "1"), full.text
+    limits = {"cpu_seconds": 0.5}
+    with (
+        Server(short_folder, max_instances=1, limits=limits, **NO_MODEL) as server,
+        Gateway(server, short_folder) as gateway,
+        gateway.http() as http,
+    ):
+        http.post("/v1/programs", params={"name": "waste"}, content=WASTE.encode())
+        used = http.post("/v1/inferlets/waste", json={"how": "cpu"})
+        assert (used.status_code, "CPU time" in used.text) == (400, True), used.text
+        assert "retry-after" not in used.headers
+        http.post("/v1/instances", json={"program": "waste", "args": ["--how", "wait"]})
+        for path in (CHAT, "/v1/inferlets/waste"):
+            full = http.post(path, json=HI if path == CHAT else {"how": "wait"})
+            assert (full.status_code, full.headers["retry-after"]) == (503, "1"), full.text
 
 
 @pytest.mark.parametrize(

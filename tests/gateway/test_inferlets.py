@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import time
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -140,10 +139,7 @@ def test_a_program_of_a_route_comes_back_for_many_at_once(
     assert http.post("/v1/embeddings", content=body).status_code == 200
     assert http.delete("/v1/programs/gateway-embedding").status_code == 200
     with ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_connection((place.hostname, place.port)))
-            for _ in range(16)
-        ]
+        sockets = [stack.enter_context(gateway.connect()) for _ in range(16)]
         for each in sockets:  # all but the end, so that they come at once
             each.sendall(packed[:-1])
         time.sleep(0.2)

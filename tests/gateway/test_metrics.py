@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from prometheus_client.parser import text_string_to_metric_families
-from support.gateways import Gateway
+from support.servers import until
 
 from pie_gateway.backend.catalog import Snapshot
 from pie_gateway.backend.job import Piece
@@ -28,17 +28,16 @@ def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     }
 
 
-def test_requests_are_counted(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        before = samples(http.get("/metrics").text)
-        body = {**CHAT, "max_tokens": 6, "stream": True, "ignore_eos": True}
-        http.post("/v1/chat/completions", json=body)
-        http.post("/v1/chat/completions", json={**body, "stream": False})  # tells no times
-        http.post("/v1/chat/completions", json={**CHAT, "model": "none"})
-        http.get("/nothing/known")
-        answer = http.get("/metrics")
-        while not samples(http.get("/metrics").text)["pie_launches_total", frozenset()]:
-            time.sleep(0.05)  # what the server tells is up to half a second old
+def test_requests_are_counted(http: httpx2.Client) -> None:
+    before = samples(http.get("/metrics").text)
+    body = {**CHAT, "max_tokens": 6, "stream": True, "ignore_eos": True}
+    http.post("/v1/chat/completions", json=body)
+    http.post("/v1/chat/completions", json={**body, "stream": False})  # tells no times
+    http.post("/v1/chat/completions", json={**CHAT, "model": "none"})
+    http.get("/nothing/known")
+    answer = http.get("/metrics")
+    # What the server tells is up to half a second old.
+    until(lambda: samples(http.get("/metrics").text)["pie_launches_total", frozenset()])
     assert answer.headers["content-type"].startswith("text/plain")
     after = samples(answer.text)
 
@@ -61,7 +60,7 @@ def test_requests_are_counted(gateway: Gateway) -> None:
     assert after["pie_kv_cache_usage_ratio", frozenset(model.items())] < 1
 
 
-def test_the_dashboard_reads_metrics_that_there_are(gateway: Gateway) -> None:
+def test_the_dashboard_reads_metrics_that_there_are(http: httpx2.Client) -> None:
     board: dict[str, Any] = json.loads(DASHBOARD.read_text())
     read = {
         name
@@ -69,9 +68,8 @@ def test_the_dashboard_reads_metrics_that_there_are(gateway: Gateway) -> None:
         for target in panel["targets"]
         for name in re.findall(r"\bpie_\w+", target["expr"])
     }
-    with gateway.http() as http:
-        http.post("/v1/chat/completions", json={**CHAT, "max_tokens": 2})
-        there = {name for name, _ in samples(http.get("/metrics").text)}
+    http.post("/v1/chat/completions", json={**CHAT, "max_tokens": 2})
+    there = {name for name, _ in samples(http.get("/metrics").text)}
     # Of no instance there is no number by program or user.
     assert read - there <= {"pie_num_instances_of_program", "pie_num_instances_of_user"}
     assert len(read) > 20

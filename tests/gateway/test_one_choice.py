@@ -67,14 +67,12 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def gateway(server: Server) -> Iterator[Gateway]:
-    """Its gateway."""
     with Gateway(server) as gateway:
         yield gateway
 
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[Client]:
-    """A client of the server behind the gateway."""
     require_javascript()
     with server.client() as client:
         yield client

@@ -17,7 +17,7 @@ import websockets
 import websockets.sync.client
 from click.testing import CliRunner
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import Server, until
 
 from pie_gateway.backend.catalog import REFRESH_SECONDS, Snapshot
 from pie_gateway.backend.job import Piece
@@ -70,28 +70,32 @@ async def main():
 """
 
 
+def launched(http: httpx2.Client, program: str, source: str, *args: str, **how: Any) -> str:
+    """The path of an instance of a program that is uploaded for it."""
+    http.post("/v1/programs", params={"name": program}, content=source.encode())
+    made = http.post("/v1/instances", json={"program": program, "args": args, **how}).json()
+    return f"/v1/instances/{made['id']}"
+
+
 @pytest.fixture(scope="module")
 def sharers(gateway: Gateway) -> Iterator[list[str]]:
     """Two instances whose prompts begin alike."""
     with gateway.http() as http:
-        http.post("/v1/programs", params={"name": LONG_NAME}, content=FORKS.encode())
-        ids = []
+        paths = []
         for _ in range(2):
-            ids.append(http.post("/v1/instances", json={"program": LONG_NAME}).json()["id"])
-            while not http.get(f"/v1/instances/{ids[-1]}/log").json()["lines"]:
-                time.sleep(0.02)
-        yield ids
-        for each in ids:
-            http.delete(f"/v1/instances/{each}")
+            paths.append(launched(http, LONG_NAME, FORKS))
+            until(lambda: http.get(f"{paths[-1]}/log").json()["lines"])
+        yield [path.rpartition("/")[2] for path in paths]
+        for path in paths:
+            http.delete(path)
 
 
-def test_the_page_loads_nothing_from_elsewhere(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        page = http.get("/")
-        assert "default-src 'self'" in page.headers["content-security-policy"]
-        for name in re.findall(r'(?:src|href)="(page/[^"]+)"', page.text):
-            assert http.get(f"/{name}").status_code == 200, name
-        assert http.get("/page/../app.py").status_code == 404
+def test_the_page_loads_nothing_from_elsewhere(http: httpx2.Client) -> None:
+    page = http.get("/")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    for name in re.findall(r'(?:src|href)="(page/[^"]+)"', page.text):
+        assert http.get(f"/{name}").status_code == 200, name
+    assert http.get("/page/../app.py").status_code == 404
     sources = "".join(file.read_text() for file in FILES.iterdir() if file.is_file())
     assert set(re.findall(r"https?://[^/\"]+", sources)) == {"http://www.w3.org"}, "names of XML"
 
@@ -160,60 +164,46 @@ async def main(most: int = 6000, asked: bool = False) -> str:
 """
 
 
-def test_what_nobody_reads_gives_way_or_waits_for_a_reader(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        http.post("/v1/programs", params={"name": "chatterbox"}, content=CHATTERBOX.encode())
+def test_what_nobody_reads_gives_way_or_waits_for_a_reader(http: httpx2.Client) -> None:
+    newest = launched(http, "chatterbox", CHATTERBOX, keep_newest=True)
+    held = launched(http, "chatterbox", CHATTERBOX)
+    assert http.get(f"{newest}/result").json()["text"] == "said all"
 
-        def launch(**how: bool) -> str:
-            asked = {"program": "chatterbox", **how}
-            return str(http.post("/v1/instances", json=asked).json()["id"])
+    def texts(path: str) -> list[str]:
+        with http.stream("GET", f"{path}/events") as stream:
+            return [line for line in stream.iter_lines() if '"type":"text"' in line]
 
-        newest, held = launch(keep_newest=True), launch()
-        ended = http.get(f"/v1/instances/{newest}/result").json()
-        assert ended["text"] == "said all"
-        with http.stream("GET", f"/v1/instances/{newest}/events") as stream:
-            lines = [line for line in stream.iter_lines() if '"type":"text"' in line]
-        assert len(lines) == 4096
-        assert "5999" in lines[-1]
-        while http.get(f"/v1/instances/{held}").json()["waits"] != ["reader"]:
-            time.sleep(0.02)
-        with http.stream("GET", f"/v1/instances/{held}/events") as stream:
-            lines = [line for line in stream.iter_lines() if '"type":"text"' in line]
-        assert len(lines) == 6000
+    lines = texts(newest)
+    assert len(lines) == 4096
+    assert "5999" in lines[-1]
+    until(lambda: http.get(held).json()["waits"] == ["reader"])
+    assert len(texts(held)) == 6000
 
 
-def test_a_reader_that_leaves_holds_up_nobody(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        http.post("/v1/programs", params={"name": "chatterbox"}, content=CHATTERBOX.encode())
-        asked = {
-            "program": "chatterbox",
-            "args": ["--most", "60000", "--asked"],
-            "keep_newest": True,
-        }
-        path = f"/v1/instances/{http.post('/v1/instances', json=asked).json()['id']}"
+def test_a_reader_that_leaves_holds_up_nobody(http: httpx2.Client) -> None:
+    args = ("--most", "60000", "--asked")
+    path = launched(http, "chatterbox", CHATTERBOX, *args, keep_newest=True)
 
-        def card() -> Any:
-            return http.get(path).json()
+    def card() -> Any:
+        return http.get(path).json()
 
-        with (
-            http.stream("GET", f"{path}/events") as left,
-            http.stream("GET", f"{path}/events") as stream,
-        ):
-            lines = stream.iter_lines()
-            assert next(lines), "and what is read no further stays open"
-            assert '"error"' in "".join(left.iter_lines()), "another one reads now"
-            http.post(f"{path}/messages", json={"text": "go"})
-            while card()["waits"] != ["reader"]:
-                time.sleep(0.02)
-            assert card()["attached"]
-        assert http.get(f"{path}/result").json()["text"] == "said all"
-        assert not card()["attached"]
+    with (
+        http.stream("GET", f"{path}/events") as left,
+        http.stream("GET", f"{path}/events") as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines), "and what is read no further stays open"
+        assert '"error"' in "".join(left.iter_lines()), "another one reads now"
+        http.post(f"{path}/messages", json={"text": "go"})
+        until(lambda: card()["waits"] == ["reader"])
+        assert card()["attached"]
+    assert http.get(f"{path}/result").json()["text"] == "said all"
+    assert not card()["attached"]
 
 
-def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> None:
-    with gateway.http() as http:
-        told = http.get(f"/v1/instances/{sharers[1]}/inspect").json()
-        assert http.get("/v1/instances/none/inspect").status_code == 404
+def test_an_instance_from_the_inside(http: httpx2.Client, sharers: list[str]) -> None:
+    told = http.get(f"/v1/instances/{sharers[1]}/inspect").json()
+    assert http.get("/v1/instances/none/inspect").status_code == 404
     assert (told["state"], told["waits"], told["queued_commands"]) == ("running", ["sleep"], 0)
     model, _ = told["models"]
     [other] = model["sharers"]
@@ -251,17 +241,13 @@ async def main():
 """
 
 
-def test_the_tree_of_contexts_is_kept_to_the_end_and_after(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        http.post("/v1/programs", params={"name": "growing"}, content=GROWING.encode())
-        path = (
-            f"/v1/instances/{http.post('/v1/instances', json={'program': 'growing'}).json()['id']}"
-        )
-        said = http.get(f"{path}/result").json()["text"]
-        [model] = [m for m in http.get(f"{path}/inspect").json()["models"] if m["contexts"]]
-        found = {each["queue"]: each for each in model["contexts"]}
-        inner = http.get(f"{path}/inspect", params={"context": 3}).json()["context_tokens"]
-        words = http.post("/detokenize", json={"model": "pie-tiny", "tokens": inner}).json()
+def test_the_tree_of_contexts_is_kept_to_the_end_and_after(http: httpx2.Client) -> None:
+    path = launched(http, "growing", GROWING)
+    said = http.get(f"{path}/result").json()["text"]
+    [model] = [m for m in http.get(f"{path}/inspect").json()["models"] if m["contexts"]]
+    found = {each["queue"]: each for each in model["contexts"]}
+    inner = http.get(f"{path}/inspect", params={"context": 3}).json()["context_tokens"]
+    words = http.post("/detokenize", json={"model": "pie-tiny", "tokens": inner}).json()
     assert {number: each["parent"] for number, each in found.items()} == {1: None, 2: 1, 3: 2, 4: 1}
     assert found[4]["text"] == "It was red"
     assert found[1]["text"].endswith("cat. The end.")
@@ -272,24 +258,21 @@ def test_the_tree_of_contexts_is_kept_to_the_end_and_after(gateway: Gateway) -> 
     assert len(inner) == found[3]["tokens"] > found[3]["shared"] > found[2]["shared"]
 
 
-def test_tokens_of_a_program_are_counted_while_it_runs_and_after(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        before = program_tokens(http)
-        http.post("/v1/programs", params={"name": "writer"}, content=WRITER.encode())
-        launched = http.post("/v1/instances", json={"program": "writer"}).json()["id"]
-        path = f"/v1/instances/{launched}"
-        while (told := http.get(path).json())["waits"] != ["client of writer"]:
-            time.sleep(0.02)
-        assert told["generated_tokens"] > 1
-        assert told["prompt_tokens"] > 1
-        # Those that a run has put into its pages, though it is not over for the pool.
-        assert told["tokens"] >= told["prompt_tokens"]
-        assert told["uses"] == ["pie-tiny"]
-        for text in ("well", "bye"):
-            http.post(f"{path}/messages", json={"text": text})
-        count = int(http.get(f"{path}/result").json()["text"].split()[0])
-        ended, inside = http.get(path).json(), http.get(f"{path}/inspect").json()
-        after = program_tokens(http)
+def test_tokens_of_a_program_are_counted_while_it_runs_and_after(http: httpx2.Client) -> None:
+    before = program_tokens(http)
+    path = launched(http, "writer", WRITER)
+    while (told := http.get(path).json())["waits"] != ["client of writer"]:
+        time.sleep(0.02)
+    assert told["generated_tokens"] > 1
+    assert told["prompt_tokens"] > 1
+    # Those that a run has put into its pages, though it is not over for the pool.
+    assert told["tokens"] >= told["prompt_tokens"]
+    assert told["uses"] == ["pie-tiny"]
+    for text in ("well", "bye"):
+        http.post(f"{path}/messages", json={"text": text})
+    count = int(http.get(f"{path}/result").json()["text"].split()[0])
+    ended, inside = http.get(path).json(), http.get(f"{path}/inspect").json()
+    after = program_tokens(http)
     assert ended["generated_tokens"] >= count
     assert (ended["pages"], ended["most_pages"] > 0, ended["uses"]) == (0, True, ["pie-tiny"])
     assert inside["sent"].endswith("[well]")
@@ -335,11 +318,10 @@ def test_a_former_version_becomes_the_current_one_again(http: httpx2.Client) -> 
 
 def test_what_was_used_is_told_over_http_as_to_clients(gateway: Gateway, server: Server) -> None:
     with gateway.http() as http, server.client() as client:
-        http.post("/v1/programs", params={"name": "writer"}, content=WRITER.encode())
-        ran = http.post("/v1/instances", json={"program": "writer", "args": ["--most=4"]}).json()
-        http.post(f"/v1/instances/{ran['id']}/messages", json={"text": "a"})
-        http.post(f"/v1/instances/{ran['id']}/messages", json={"text": "b"})
-        assert http.get(f"/v1/instances/{ran['id']}/result").json()["text"] == "4 tokens"
+        path = launched(http, "writer", WRITER, "--most=4")
+        for text in "ab":
+            http.post(f"{path}/messages", json={"text": text})
+        assert http.get(f"{path}/result").json()["text"] == "4 tokens"
         wanted = [each for each in client.usage(2, all_users=True) if each["program"] == "writer"]
         assert wanted
         found = http.get("/v1/usage", params={"days": 2}).json()["data"]
@@ -375,20 +357,18 @@ def test_times_of_what_was_streamed() -> None:
 
 
 def test_top_shows_the_same_and_has_rates_at_once(
-    server: Server, gateway: Gateway, sharers: list[str]
+    server: Server, http: httpx2.Client, sharers: list[str]
 ) -> None:
-    with gateway.http() as http:
-        http.post("/v1/programs", params={"name": "endless"}, content=ENDLESS.encode())
-        launched = http.post("/v1/instances", json={"program": "endless"}).json()["id"]
-        rate = 0
-        while not rate:
-            told = CliRunner().invoke(
-                pie_py, ["top", "--once", "--endpoint", server.endpoint], env={"COLUMNS": "80"}
-            )
-            assert sharers[0] in told.output, "`pie-py kill` takes no part of an id"
-            row = next(line for line in told.output.splitlines() if "pie-tiny" in line)
-            rate = int(row.split()[-2])
-        http.delete(f"/v1/instances/{launched}")
+    path = launched(http, "endless", ENDLESS)
+    rate = 0
+    while not rate:
+        told = CliRunner().invoke(
+            pie_py, ["top", "--once", "--endpoint", server.endpoint], env={"COLUMNS": "80"}
+        )
+        assert sharers[0] in told.output, "`pie-py kill` takes no part of an id"
+        row = next(line for line in told.output.splitlines() if "pie-tiny" in line)
+        rate = int(row.split()[-2])
+    http.delete(path)
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import Server, until
 
 PAGE = 8
 PAGES = 128
@@ -74,8 +74,7 @@ def fill(client: openai.OpenAI, token: int, pages: int) -> None:
 
 def until_over(client: openai.OpenAI) -> None:
     """Waits until no program has pages any more: it may end a little after its answer."""
-    while client.get("/server", cast_to=dict[str, Any])["instances"]:
-        time.sleep(0.02)
+    until(lambda: not client.get("/server", cast_to=dict[str, Any])["instances"])
 
 
 @pytest.mark.parametrize("named", [pytest.param(False, marks=pytest.mark.nightly), True])

@@ -46,19 +46,9 @@ MODELS: dict[str, Any] = {
         True,
     ),
     "harmony": (
-        {
-            "assistant": CHANNEL,
-            CHANNEL: ["analysis", "final"],
-            "analysis": MESSAGE,
-            START: "assistant",
-        }
-        | {
-            "final": MESSAGE,
-            MESSAGE: ["hm {", "Sure! "],
-            "hm {": "well",
-            "well": STOP,
-            STOP: START,
-        },
+        {"assistant": CHANNEL, CHANNEL: ["analysis", "final"], "analysis": MESSAGE}
+        | {START: "assistant", "final": MESSAGE, MESSAGE: ["hm {", "Sure! "]}
+        | {"hm {": "well", "well": STOP, STOP: START},
         TURN + TOOLS + "{{ reasoning_effort }}" + START + "assistant",
         HARMONY,
         True,
@@ -143,10 +133,8 @@ def test_a_thought_precedes_calls(http: httpx2.Client, model: str) -> None:
         asked = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": False}
         [found] = post(http, "/v1/chat/completions", model=model, **ASK | asked)["choices"]
         [call] = found["message"]["tool_calls"]
-        assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == (
-            "w",
-            {"x": 1},
-        )
+        assert call["function"]["name"] == "w"
+        assert json.loads(call["function"]["arguments"]) == {"x": 1}
         assert found["message"]["reasoning_content"] == "hm {well"
         assert (found["message"]["content"], found["finish_reason"]) == (None, "tool_calls")
     thought, said, _ = chat(http, model, tools=tools)  # it may call, and does not
@@ -186,10 +174,9 @@ def test_several_choices_each_think(http: httpx2.Client) -> None:
     for model in MODELS:
         asked = ASK | {"n": 3, "response_format": JSON_SCHEMA}
         choices = post(http, "/v1/chat/completions", model=model, **asked)["choices"]
-        messages = [each["message"] for each in choices]
-        assert [(m["reasoning_content"], m["content"]) for m in messages] == [
-            ("hm {well", FORM)
-        ] * 3
+        said = [each["message"] for each in choices]
+        assert [one["reasoning_content"] for one in said] == ["hm {well"] * 3
+        assert [one["content"] for one in said] == [FORM] * 3
 
 
 def test_without_thoughts_the_form_begins_at_once(http: httpx2.Client) -> None:

@@ -62,7 +62,6 @@ def post(http: httpx2.Client, path: str, **fields: Any) -> httpx2.Response:
 
 
 def prompt_of(answer: httpx2.Response) -> int:
-    """The number of a prompt's tokens."""
     found = answer.json()
     used = found.get("usage", found)
     tokens = used.get("prompt_tokens") or used["input_tokens"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -36,3 +38,9 @@ class Gateway(ChildProcess):
     def http(self, **options: Any) -> httpx2.Client:
         """A plain client of HTTP, to be used in a `with`."""
         return httpx2.Client(base_url=self.url, timeout=60, **options)
+
+    def connect(self) -> socket.socket:
+        """A plain connection, to be used in a `with`."""
+        place = urlsplit(self.url)
+        assert place.port is not None
+        return socket.create_connection(("127.0.0.1", place.port), 10.0)

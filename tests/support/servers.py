@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from pie_py.client.sync import Client
+from pie_py.testing.script import replaying
 from support.child_processes import ChildProcess, command_line
 
 EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
@@ -26,8 +27,12 @@ class Server(ChildProcess):
     """A running server on an ipc endpoint in a folder of its own."""
 
     def __init__(self, folder: Path | None = None, **settings: Any) -> None:
-        """Takes a short folder for its data, else it has its own, and fields of `ServerConfig`."""
-        folder = self._folder(folder)
+        """Takes a short folder for its data, else it has its own, and fields of `ServerConfig`; and
+        `replays`, the lines that its model says.
+        """
+        self.folder = folder = self._folder(folder)
+        if "replays" in settings:
+            settings = {**replaying(folder, settings.pop("replays")), **settings}
         settings.setdefault("endpoint", f"ipc://{folder}/door")
         settings.setdefault("data_folder", str(folder / "data"))
         settings.setdefault("worker_threads", 1)
