@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 import torch
 from support.device_reference import AttendRow, run_attend
-from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, tokens_of
+from support.model_rig import (
+    Checkpoints,
+    Rig,
+    Step,
+    Stream,
+    assert_close,
+    expected_logits,
+    tokens_of,
+)
 from support.programs_read import set_samplers, text_of, values_of
 
 from inferlet import Sampler, attention, device
@@ -291,17 +299,13 @@ def assert_plain(rig: Rig, folder: Path, policy: str, parts: tuple[int, ...] = (
 
 
 @pytest.mark.parametrize(("policy", "family"), in_turn(POLICIES, FAMILIES, 1))
-def test_a_policy_is_as_in_plain_numbers(
-    checkpoint: Callable[[str], Path], family: str, policy: str
-) -> None:
+def test_a_policy_is_as_in_plain_numbers(checkpoint: Checkpoints, family: str, policy: str) -> None:
     folder = checkpoint(family)
     assert_plain(Rig(folder), folder, policy)
 
 
 @pytest.mark.parametrize("policy", ["quest", "sinks", "h2o", "tova", "by place and head"])
-def test_a_policy_without_the_compiled_kernel(
-    checkpoint: Callable[[str], Path], policy: str
-) -> None:
+def test_a_policy_without_the_compiled_kernel(checkpoint: Checkpoints, policy: str) -> None:
     folder = checkpoint("mistral")
     rig = Rig(folder)
     assert rig.model.row_attention is not None
@@ -309,7 +313,7 @@ def test_a_policy_without_the_compiled_kernel(
     assert_plain(rig, folder, policy)
 
 
-def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None:
+def test_policies_change_what_is_read(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
     whole = expected_logits(folder, TOKENS[: PROMPT + 12])[-1]
     for name, make in POLICIES.items():
@@ -325,7 +329,7 @@ def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None
     in_turn(["h2o", "h2o together", "snapkv", "tova", "heads forget"], FAMILIES, 1),
 )
 def test_a_prompt_that_comes_in_parts(
-    checkpoint: Callable[[str], Path],
+    checkpoint: Checkpoints,
     family: str,
     parts: tuple[int, ...],
     policy: str,
@@ -337,7 +341,7 @@ def test_a_prompt_that_comes_in_parts(
     assert_plain(Rig(folder), folder, policy, parts)
 
 
-def test_a_prompt_that_begins_again(checkpoint: Callable[[str], Path]) -> None:
+def test_a_prompt_that_begins_again(checkpoint: Checkpoints) -> None:
     """Nothing of what ran before counts: of another place, or of a sampler that has chosen."""
     rig = Rig(checkpoint("llama"))
     put(rig, {0: POLICIES["h2o"]()})
@@ -349,7 +353,7 @@ def test_a_prompt_that_begins_again(checkpoint: Callable[[str], Path]) -> None:
         assert torch.equal(own, each)
 
 
-def test_a_prompt_reads_all(checkpoint: Callable[[str], Path]) -> None:
+def test_a_prompt_reads_all(checkpoint: Checkpoints) -> None:
     folder = checkpoint("mistral")
     rig = Rig(folder)
     put(rig, {0: POLICIES["h2o"]()})
@@ -359,7 +363,7 @@ def test_a_prompt_reads_all(checkpoint: Callable[[str], Path]) -> None:
         assert_close(rig.forward(step)[0], expected_logits(folder, TOKENS[:PROMPT])[first:][:50])
 
 
-def test_what_hidden_tokens_are_given(checkpoint: Callable[[str], Path]) -> None:
+def test_what_hidden_tokens_are_given(checkpoint: Checkpoints) -> None:
     """Nothing, of the inputs behind their being hidden; each input gives 1 in all."""
     rig = Rig(checkpoint("llama"))
     put(rig, {0: POLICIES["h2o"]()})
@@ -381,7 +385,7 @@ def sums_of(rig: Rig, sampler: int) -> list[torch.Tensor]:
     return [value[0].sum(0) for value in values.values()]
 
 
-def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
+def test_rows_beside_each_other(checkpoint: Checkpoints) -> None:
     """Rows with programs, with others, and with none, prompts among them, in one batch."""
     folder = checkpoint("mistral")
     rig = Rig(folder, pages=128)
@@ -412,7 +416,7 @@ def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize(("policy", "family"), in_turn(POLICIES, ["llama", "mistral", "qwen3"], 1))
 def test_between_two_halves_of_each_layer(
-    checkpoint: Callable[[str], Path], family: str, policy: str
+    checkpoint: Checkpoints, family: str, policy: str
 ) -> None:
     """Steps in one call give what steps by layers do, with a row of another text beside it."""
 
@@ -447,7 +451,7 @@ def poison(rig: Rig, slots: list[int]) -> None:
         rig.model.cache.data[:, slots] = math.nan
 
 
-def test_pages_that_are_not_chosen_are_not_read(checkpoint: Callable[[str], Path]) -> None:
+def test_pages_that_are_not_chosen_are_not_read(checkpoint: Checkpoints) -> None:
     rig = Rig(checkpoint("llama"))
     put(rig, {0: first_and_fourth_page()})
     text = begun(rig)
@@ -463,9 +467,7 @@ def test_pages_that_are_not_chosen_are_not_read(checkpoint: Callable[[str], Path
 
 
 @pytest.mark.parametrize("policy", ["sinks", "tova", "h2o", "h2o together", "snapkv"])
-def test_tokens_that_were_dropped_are_not_read(
-    checkpoint: Callable[[str], Path], policy: str
-) -> None:
+def test_tokens_that_were_dropped_are_not_read(checkpoint: Checkpoints, policy: str) -> None:
     def last(rig: Rig, *, poisoned: bool) -> torch.Tensor:
         put(rig, {0: POLICIES[policy]()})
         text = begun(rig)
@@ -492,7 +494,7 @@ def test_tokens_that_were_dropped_are_not_read(
 
 
 @pytest.mark.parametrize("policy", KINDS)
-def test_undone_steps_leave_nothing_behind(checkpoint: Callable[[str], Path], policy: str) -> None:
+def test_undone_steps_leave_nothing_behind(checkpoint: Checkpoints, policy: str) -> None:
     rig = Rig(checkpoint("llama"))
     put(rig, {0: POLICIES[policy]()})
     text = begun(rig)
@@ -503,7 +505,7 @@ def test_undone_steps_leave_nothing_behind(checkpoint: Callable[[str], Path], po
 
 
 @pytest.mark.parametrize("policy", KINDS)
-def test_a_context_that_moves(checkpoint: Callable[[str], Path], policy: str) -> None:
+def test_a_context_that_moves(checkpoint: Checkpoints, policy: str) -> None:
     """As one that was swapped out, or forked."""
     rig = Rig(checkpoint("llama"))
     put(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
@@ -519,7 +521,7 @@ def test_a_context_that_moves(checkpoint: Callable[[str], Path], policy: str) ->
         assert torch.equal(own, each)
 
 
-def test_bounds_follow_keys_that_are_written(checkpoint: Callable[[str], Path]) -> None:
+def test_bounds_follow_keys_that_are_written(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
     rig = Rig(folder)
     put(rig, {0: POLICIES["quest"](), 1: POLICIES["quest"]()})
@@ -536,7 +538,7 @@ def test_bounds_follow_keys_that_are_written(checkpoint: Callable[[str], Path]) 
 
 
 @pytest.mark.parametrize("policy", ["quest", "h2o", "sinks"])
-def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: str) -> None:
+def test_masked_slots_are_not_seen(checkpoint: Checkpoints, policy: str) -> None:
     rig = Rig(checkpoint("llama"))
     put(rig, {0: POLICIES[policy]()})
     text = begun(rig)
@@ -573,7 +575,7 @@ def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: st
         "a prompt with a mask",
     ],
 )
-def test_what_no_row_may_be(checkpoint: Callable[[str], Path], step: dict[str, Any]) -> None:
+def test_what_no_row_may_be(checkpoint: Checkpoints, step: dict[str, Any]) -> None:
     rig = Rig(checkpoint("llama"))
     put(rig, {0: POLICIES["sinks"](), 1: POLICIES["tova"]()})
     text = begun(rig)
@@ -581,7 +583,7 @@ def test_what_no_row_may_be(checkpoint: Callable[[str], Path], step: dict[str, A
         rig.forward(Step(text, **step))
 
 
-def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Callable[[str], Path]) -> None:
+def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Checkpoints) -> None:
     rig = Rig(checkpoint("llama"))
     put(rig, {0: POLICIES["sinks"]()})
     text = begun(rig)
@@ -596,7 +598,7 @@ def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Callable[[str], 
     ("family", "why"), [("deepseekv3", "latents"), ("qwen3_5", "have a state")]
 )
 def test_models_without_weights_of_heads_say_why(
-    checkpoint: Callable[[str], Path], family: str, why: str
+    checkpoint: Checkpoints, family: str, why: str
 ) -> None:
     rig = Rig(checkpoint(family))
     assert why in rig.model.description.no_attend

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from pie_inference.loading.assembly import load_models
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
 from support.reference import load
+
+Checkpoints = Callable[[str], Path]  # the fixture `checkpoint`: that of a family
 
 
 def ints(values: ArrayLike) -> NDArray[np.int32]:
@@ -211,6 +213,11 @@ class Rig:
             return list(torch.split(self.model.embeds.read(ints(outputs)), wanted))
         logits = handlers.sample.logits_of(self.model, ints(outputs)).float()
         return list(torch.split(logits, wanted))
+
+    def read(self, tokens: Sequence[int], **how: Any) -> torch.Tensor:
+        """Logits after each token of a new sequence that is read at once, as a `Step` says."""
+        step = Step(self.sequence(len(tokens)), tokens, outputs=len(tokens), **how)
+        return self.forward(step)[0]
 
     @torch.inference_mode()
     def run(self, sequence: Stream, inputs: Sequence[int], outputs: Sequence[int]) -> None:
