@@ -113,15 +113,20 @@ def put(rig: Rig, programs: dict[int, Attend]) -> None:
         handlers.samplers.set_sampler(rig.model, batch)
 
 
-def decode(
-    rig: Rig, text: Stream, count: int, sampler: int = 0, first: int = 1
-) -> list[torch.Tensor]:
-    """Logits after each of some tokens, one forward each."""
+def with_policies(folder: Path, *names: str) -> Rig:
+    """A model whose first samplers have policies."""
+    rig = Rig(folder)
+    put(rig, {slot: POLICIES[name]() for slot, name in enumerate(names)})
+    return rig
+
+
+def decode(rig: Rig, text: Stream, count: int, sampler: int = 0, first: int = 1) -> torch.Tensor:
+    """Logits `[count, vocab]` after each of some tokens, one forward each."""
     found = []
     for step in range(first, first + count):
         token = TOKENS[text.used]
         found += rig.forward(Step(text, [token], attends=sampler, attend_step=step))
-    return found
+    return torch.cat(found)
 
 
 @dataclass
@@ -284,18 +289,17 @@ def begun(rig: Rig, told: int = 0, parts: tuple[int, ...] = (PROMPT,)) -> Stream
     return text
 
 
-def decode_plainly(folder: Path, policy: Attend, count: int) -> list[torch.Tensor]:
+def decode_plainly(folder: Path, policy: Attend, count: int) -> torch.Tensor:
     rig = plain_rig(folder, policy)
     text = begun(rig, told=-1)
-    return [rig.forward(Step(text, [TOKENS[text.used]]))[0] for _ in range(count)]
+    return torch.cat([rig.forward(Step(text, [TOKENS[text.used]]))[0] for _ in range(count)])
 
 
 def assert_plain(rig: Rig, folder: Path, policy: str, parts: tuple[int, ...] = (PROMPT,)) -> None:
     """A policy reads what it reads in plain numbers."""
     put(rig, {0: POLICIES[policy]()})
     found = decode(rig, begun(rig, parts=parts), 24)
-    for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 24), strict=True):
-        assert_close(own, wanted)
+    assert_close(found, decode_plainly(folder, POLICIES[policy](), 24))
 
 
 @pytest.mark.parametrize(("policy", "family"), in_turn(POLICIES, FAMILIES, 1))
@@ -316,10 +320,9 @@ def test_a_policy_without_the_compiled_kernel(checkpoint: Checkpoints, policy: s
 def test_policies_change_what_is_read(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
     whole = expected_logits(folder, TOKENS[: PROMPT + 12])[-1]
-    for name, make in POLICIES.items():
-        rig = Rig(folder)
-        put(rig, {0: make()})
-        differs = (decode(rig, begun(rig), 12)[-1][0] - whole).abs().max().item()
+    for name in POLICIES:
+        rig = with_policies(folder, name)
+        differs = (decode(rig, begun(rig), 12)[-1] - whole).abs().max().item()
         assert (differs < 1e-4) is (name == "quest, more than there are"), name
 
 
@@ -343,20 +346,17 @@ def test_a_prompt_that_comes_in_parts(
 
 def test_a_prompt_that_begins_again(checkpoint: Checkpoints) -> None:
     """Nothing of what ran before counts: of another place, or of a sampler that has chosen."""
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES["h2o"]()})
+    rig = with_policies(checkpoint("llama"), "h2o")
     text = begun(rig)
     wanted = decode(rig, text, 6)
     for parts in ((30,), (70, 20), (PROMPT,)):
         text = begun(rig, parts=parts)
-    for own, each in zip(decode(rig, text, 6), wanted, strict=True):
-        assert torch.equal(own, each)
+    assert torch.equal(decode(rig, text, 6), wanted)
 
 
 def test_a_prompt_reads_all(checkpoint: Checkpoints) -> None:
     folder = checkpoint("mistral")
-    rig = Rig(folder)
-    put(rig, {0: POLICIES["h2o"]()})
+    rig = with_policies(folder, "h2o")
     text = rig.sequence(200)
     for first in (0, 50):
         step = Step(text, TOKENS[first : first + 50], outputs=50, attends=0)
@@ -365,8 +365,7 @@ def test_a_prompt_reads_all(checkpoint: Checkpoints) -> None:
 
 def test_what_hidden_tokens_are_given(checkpoint: Checkpoints) -> None:
     """Nothing, of the inputs behind their being hidden; each input gives 1 in all."""
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES["h2o"]()})
+    rig = with_policies(checkpoint("llama"), "h2o")
     text = begun(rig, parts=(60,))
     (before,) = sums_of(rig, 0)
     hidden = [0, 7, 31]
@@ -406,12 +405,10 @@ def test_rows_beside_each_other(checkpoint: Checkpoints) -> None:
         part = Step(told, TOKENS[told.used : end], attends=10)
         found = rig.forward(part, rows[0], Step(plain, token), rows[1], prompt, rows[2])[1:]
         for own, each in zip((found[0], found[2], found[4]), wanted, strict=True):
-            assert_close(own, each[step])
+            assert_close(own[0], each[step])
         assert_close(found[1][0], of_plain[PROMPT + step])
         assert_close(found[3], of_other[5 * step + 3 : 5 * step + 5])
-    of_told = decode(rig, told, 9, sampler=10)
-    for i in range(9):
-        assert_close(of_told[i], wanted[1][i])
+    assert_close(decode(rig, told, 9, sampler=10), wanted[1])
 
 
 @pytest.mark.parametrize(("policy", "family"), in_turn(POLICIES, ["llama", "mistral", "qwen3"], 1))
@@ -484,7 +481,7 @@ def test_tokens_that_were_dropped_are_not_read(checkpoint: Checkpoints, policy: 
                     assert gone.sum() > 50
                     with torch.inference_mode():
                         rig.model.cache.data[layer, slots[: len(gone)][gone], :, head] = math.nan
-        return decode(rig, text, 1, first=4)[0]
+        return decode(rig, text, 1, first=4)
 
     folder = checkpoint("llama")
     assert torch.equal(last(Rig(folder), poisoned=True), last(Rig(folder), poisoned=False))
@@ -495,20 +492,17 @@ def test_tokens_that_were_dropped_are_not_read(checkpoint: Checkpoints, policy: 
 
 @pytest.mark.parametrize("policy", KINDS)
 def test_undone_steps_leave_nothing_behind(checkpoint: Checkpoints, policy: str) -> None:
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES[policy]()})
+    rig = with_policies(checkpoint("llama"), policy)
     text = begun(rig)
     wanted = decode(rig, text, 20)
     text.used -= 13
-    for own, each in zip(decode(rig, text, 13, first=8), wanted[7:], strict=True):
-        assert torch.equal(own, each)
+    assert torch.equal(decode(rig, text, 13, first=8), wanted[7:])
 
 
 @pytest.mark.parametrize("policy", KINDS)
 def test_a_context_that_moves(checkpoint: Checkpoints, policy: str) -> None:
     """As one that was swapped out, or forked."""
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
+    rig = with_policies(checkpoint("llama"), policy, policy)
     text = begun(rig)
     wanted = decode(rig, text, 12)
     text = begun(rig, told=1)
@@ -517,14 +511,12 @@ def test_a_context_that_moves(checkpoint: Checkpoints, policy: str) -> None:
     rig.copy(text.slots(0, text.used), moved.slots(0, text.used))
     moved.used = text.used
     poison(rig, text.slots(0, text.used))
-    for own, each in zip(decode(rig, moved, 6, sampler=1, first=7), wanted[6:], strict=True):
-        assert torch.equal(own, each)
+    assert torch.equal(decode(rig, moved, 6, sampler=1, first=7), wanted[6:])
 
 
 def test_bounds_follow_keys_that_are_written(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
-    rig = Rig(folder)
-    put(rig, {0: POLICIES["quest"](), 1: POLICIES["quest"]()})
+    rig = with_policies(folder, "quest", "quest")
     text, other = begun(rig), rig.sequence(200)
     decode(rig, text, 5)
     rig.forward(Step(other, TOKENS[100:200]))
@@ -533,14 +525,12 @@ def test_bounds_follow_keys_that_are_written(checkpoint: Checkpoints) -> None:
     other.used = PROMPT
     put(rig, {1: POLICIES["quest"]()})
     wanted = decode_plainly(folder, POLICIES["quest"](), 5)
-    for own, each in zip(decode(rig, other, 5, sampler=1), wanted, strict=True):
-        assert_close(own, each)
+    assert_close(decode(rig, other, 5, sampler=1), wanted)
 
 
 @pytest.mark.parametrize("policy", ["quest", "h2o", "sinks"])
 def test_masked_slots_are_not_seen(checkpoint: Checkpoints, policy: str) -> None:
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES[policy]()})
+    rig = with_policies(checkpoint("llama"), policy)
     text = begun(rig)
     hidden = [0, 1, 90, 95, 98]
     rig.mask(text, hidden)
@@ -576,16 +566,14 @@ def test_masked_slots_are_not_seen(checkpoint: Checkpoints, policy: str) -> None
     ],
 )
 def test_what_no_row_may_be(checkpoint: Checkpoints, step: dict[str, Any]) -> None:
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES["sinks"](), 1: POLICIES["tova"]()})
+    rig = with_policies(checkpoint("llama"), "sinks", "tova")
     text = begun(rig)
     with pytest.raises(BadBatch, match="attend"):
         rig.forward(Step(text, **step))
 
 
 def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Checkpoints) -> None:
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES["sinks"]()})
+    rig = with_policies(checkpoint("llama"), "sinks")
     text = begun(rig)
     with torch.inference_mode():
         made = set_samplers([Sampler(temperature=0.0)], VOCABULARY, slots=[0])
