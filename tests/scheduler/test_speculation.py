@@ -197,13 +197,7 @@ def test_wrong_guesses_wait_for_the_tokens_that_a_journal_has() -> None:
 @pytest.mark.parametrize(("vocabulary", "most_plans"), [(1, 12), (2, 28), (1000, 40)])
 def test_guesses_without_a_text(sampler: str, vocabulary: int, most_plans: int) -> None:
     # Of few tokens, some guesses are right.
-    server = Server(
-        kv_pages=200,
-        max_batch_tokens=100,
-        max_batch_commands=50,
-        draft_embeds=20,
-        vocab_size=vocabulary,
-    )
+    server = guessing(vocab_size=vocabulary)
     expected = chosen(1, sampler, vocabulary)
     guest = Runner(server, 1)
     server.drain()
