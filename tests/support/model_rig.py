@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,38 +104,27 @@ class Stream:
         return [self.pages[i // size] * size + i % size for i in range(first, end)]
 
 
+@dataclass
 class Step:
     """What one sequence does in a forward."""
 
-    def __init__(
-        self,
-        sequence: Stream,
-        tokens: Sequence[int],
-        *,
-        positions: Sequence[int] | None = None,
-        outputs: int = 1,
-        keep: bool = True,
-        mask: Sequence[int] = (),
-        masked: bool = False,
-        adapter: int = -1,
-        observed: int = 0,
-        detail: int = 0,
-        attends: int = -1,
-        attend_step: int = 0,
-    ) -> None:
-        self.sequence = sequence
-        self.tokens = list(tokens)
-        first = sequence.used
-        self.positions = list(positions or range(first, first + len(self.tokens)))
-        self.outputs = outputs
-        self.keep = keep
-        self.mask = list(mask)
-        self.masked = masked
-        self.adapter = adapter
-        self.observed = observed
-        self.detail = detail
-        self.attends = attends
-        self.attend_step = attend_step
+    sequence: Stream
+    tokens: Sequence[int]
+    _: KW_ONLY
+    positions: Sequence[int] = ()  # those that follow, if none are given
+    outputs: int = 1
+    keep: bool = True
+    mask: Sequence[int] = ()
+    masked: bool = False
+    adapter: int = -1
+    observed: int = 0
+    detail: int = 0
+    attends: int = -1
+    attend_step: int = 0
+
+    def __post_init__(self) -> None:
+        first = self.sequence.used
+        self.positions = self.positions or range(first, first + len(self.tokens))
 
 
 class Rig:
