@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.checkpoints import make_adapter, make_llama
 from support.image_checkpoints import make_llava
-from support.model_rig import Rig, Step, Stream, assert_close, ints
+from support.model_rig import Checkpoints, Rig, Step, Stream, assert_close, ints
 from support.reference import load
 from transformers import LlavaForConditionalGeneration
 
@@ -43,7 +42,7 @@ def wanted(model: Path, adapter: Path | None, tokens: list[int]) -> torch.Tensor
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_adapters_and_none_in_one_batch(
-    checkpoint: Callable[[str], Path], tmp_path: Path, family: str
+    checkpoint: Checkpoints, tmp_path: Path, family: str
 ) -> None:
     model = checkpoint(family)
     # PEFT adapts experts that transformers has joined in another way, which is refused.
@@ -100,12 +99,12 @@ def test_adapters_and_none_in_one_batch(
     ids=lambda config: "+".join(config),
 )
 def test_what_a_config_says(
-    checkpoint: Callable[[str], Path], tmp_path: Path, config: dict[str, Any]
+    checkpoint: Checkpoints, tmp_path: Path, config: dict[str, Any]
 ) -> None:
     model = checkpoint("llama")
     adapter = make_adapter(model, tmp_path / "a", **config)
     rig = Rig(model, adapters={"a": str(adapter)})
-    found = rig.forward(Step(rig.sequence(40), TOKENS[:40], outputs=40, adapter=0))[0]
+    found = rig.read(TOKENS[:40], adapter=0)
     expected = wanted(model, adapter, TOKENS[:40])
     assert_close(found, expected)
     assert (expected - wanted(model, None, TOKENS[:40])).abs().max() > 0.01
@@ -158,7 +157,7 @@ def test_a_copied_embedding_keeps_its_token_and_a_chosen_one_has_it(tmp_path: Pa
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen3-moe"])
 def test_experts_and_routers_are_adapted(
-    checkpoint: Callable[[str], Path], tmp_path: Path, family: str
+    checkpoint: Checkpoints, tmp_path: Path, family: str
 ) -> None:
     """PEFT adapts experts where they are modules of their own: the same as changed weights."""
     model = checkpoint(family)
@@ -206,20 +205,20 @@ def test_the_language_model_of_a_larger_one(tmp_path: Path) -> None:
         adapters.append((tmp_path / name, adapted))
     (own, adapted), (everything, _) = adapters
     rig = Rig(model, adapters={"own": str(own)})
-    found = rig.forward(Step(rig.sequence(20), TOKENS[:20], outputs=20, adapter=0))[0]
+    found = rig.read(TOKENS[:20], adapter=0)
     with torch.inference_mode():
         assert_close(found, adapted(input_ids=torch.tensor([TOKENS[:20]])).logits[0])
     with pytest.raises(LoadError, match=r"(vision_tower|projector).* cannot be adapted"):
         rig.model.adapters.load(1, everything)
 
 
-def test_bfloat16_and_float16_files(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+def test_bfloat16_and_float16_files(checkpoint: Checkpoints, tmp_path: Path) -> None:
     model = checkpoint("llama")
     adapter = make_adapter(model, tmp_path / "a")
     file = adapter / "adapter_model.safetensors"
     save_file({n: t.half() for n, t in load_file(file).items()}, file)
     rig = Rig(model, adapters={"a": str(adapter)})
-    found = rig.forward(Step(rig.sequence(20), TOKENS[:20], outputs=20, adapter=0))[0]
+    found = rig.read(TOKENS[:20], adapter=0)
     torch.testing.assert_close(found, wanted(model, adapter, TOKENS[:20]), atol=2e-2, rtol=0)
 
 
@@ -296,7 +295,7 @@ EMBEDDING = {
     ],
 )
 def test_what_is_refused(
-    checkpoint: Callable[[str], Path],
+    checkpoint: Checkpoints,
     tmp_path: Path,
     tensors: dict[str, torch.Tensor],
     config: dict[str, Any],
@@ -307,7 +306,7 @@ def test_what_is_refused(
         Rig(checkpoint("llama"), adapters={"a": str(adapter)})
 
 
-def test_files_that_lack_or_are_broken(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+def test_files_that_lack_or_are_broken(checkpoint: Checkpoints, tmp_path: Path) -> None:
     rig = Rig(checkpoint("llama"))
     table = rig.model.adapters
     folder = tmp_path / "a"
@@ -331,7 +330,7 @@ def test_files_that_lack_or_are_broken(checkpoint: Callable[[str], Path], tmp_pa
     "text", ["[" * 10**5, '{"peft_type": "LORA", "target_modules": "all-linear", "r": 1e999}']
 )
 def test_nothing_in_a_folder_ends_the_worker(
-    checkpoint: Callable[[str], Path], tmp_path: Path, text: str
+    checkpoint: Checkpoints, tmp_path: Path, text: str
 ) -> None:
     engine = Engine([ModelConfig(source=str(checkpoint("llama")), name="m", kv_pages=8)])
     save_file({}, tmp_path / "adapter_model.safetensors")
@@ -340,9 +339,7 @@ def test_nothing_in_a_folder_ends_the_worker(
     assert done.error is not None
 
 
-def test_loaded_and_unloaded_while_it_runs(
-    checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_loaded_and_unloaded_while_it_runs(checkpoint: Checkpoints, tmp_path: Path) -> None:
     model = checkpoint("llama")
     rig = Rig(model)
     adapter = make_adapter(model, tmp_path / "a")

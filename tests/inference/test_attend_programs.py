@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 import torch
 from support.device_reference import AttendRow, run_attend
-from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, tokens_of
+from support.model_rig import (
+    Checkpoints,
+    Rig,
+    Step,
+    Stream,
+    assert_close,
+    expected_logits,
+    tokens_of,
+)
 from support.programs_read import set_samplers, text_of, values_of
 
 from inferlet import Sampler, attention, device
@@ -105,15 +113,20 @@ def put(rig: Rig, programs: dict[int, Attend]) -> None:
         handlers.samplers.set_sampler(rig.model, batch)
 
 
-def decode(
-    rig: Rig, text: Stream, count: int, sampler: int = 0, first: int = 1
-) -> list[torch.Tensor]:
-    """Logits after each of some tokens, one forward each."""
+def with_policies(folder: Path, *names: str) -> Rig:
+    """A model whose first samplers have policies."""
+    rig = Rig(folder)
+    put(rig, {slot: POLICIES[name]() for slot, name in enumerate(names)})
+    return rig
+
+
+def decode(rig: Rig, text: Stream, count: int, sampler: int = 0, first: int = 1) -> torch.Tensor:
+    """Logits `[count, vocab]` after each of some tokens, one forward each."""
     found = []
     for step in range(first, first + count):
         token = TOKENS[text.used]
         found += rig.forward(Step(text, [token], attends=sampler, attend_step=step))
-    return found
+    return torch.cat(found)
 
 
 @dataclass
@@ -276,32 +289,27 @@ def begun(rig: Rig, told: int = 0, parts: tuple[int, ...] = (PROMPT,)) -> Stream
     return text
 
 
-def decode_plainly(folder: Path, policy: Attend, count: int) -> list[torch.Tensor]:
+def decode_plainly(folder: Path, policy: Attend, count: int) -> torch.Tensor:
     rig = plain_rig(folder, policy)
     text = begun(rig, told=-1)
-    return [rig.forward(Step(text, [TOKENS[text.used]]))[0] for _ in range(count)]
+    return torch.cat([rig.forward(Step(text, [TOKENS[text.used]]))[0] for _ in range(count)])
 
 
 def assert_plain(rig: Rig, folder: Path, policy: str, parts: tuple[int, ...] = (PROMPT,)) -> None:
     """A policy reads what it reads in plain numbers."""
     put(rig, {0: POLICIES[policy]()})
     found = decode(rig, begun(rig, parts=parts), 24)
-    for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 24), strict=True):
-        assert_close(own, wanted)
+    assert_close(found, decode_plainly(folder, POLICIES[policy](), 24))
 
 
 @pytest.mark.parametrize(("policy", "family"), in_turn(POLICIES, FAMILIES, 1))
-def test_a_policy_is_as_in_plain_numbers(
-    checkpoint: Callable[[str], Path], family: str, policy: str
-) -> None:
+def test_a_policy_is_as_in_plain_numbers(checkpoint: Checkpoints, family: str, policy: str) -> None:
     folder = checkpoint(family)
     assert_plain(Rig(folder), folder, policy)
 
 
 @pytest.mark.parametrize("policy", ["quest", "sinks", "h2o", "tova", "by place and head"])
-def test_a_policy_without_the_compiled_kernel(
-    checkpoint: Callable[[str], Path], policy: str
-) -> None:
+def test_a_policy_without_the_compiled_kernel(checkpoint: Checkpoints, policy: str) -> None:
     folder = checkpoint("mistral")
     rig = Rig(folder)
     assert rig.model.row_attention is not None
@@ -309,13 +317,12 @@ def test_a_policy_without_the_compiled_kernel(
     assert_plain(rig, folder, policy)
 
 
-def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None:
+def test_policies_change_what_is_read(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
     whole = expected_logits(folder, TOKENS[: PROMPT + 12])[-1]
-    for name, make in POLICIES.items():
-        rig = Rig(folder)
-        put(rig, {0: make()})
-        differs = (decode(rig, begun(rig), 12)[-1][0] - whole).abs().max().item()
+    for name in POLICIES:
+        rig = with_policies(folder, name)
+        differs = (decode(rig, begun(rig), 12)[-1] - whole).abs().max().item()
         assert (differs < 1e-4) is (name == "quest, more than there are"), name
 
 
@@ -325,7 +332,7 @@ def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None
     in_turn(["h2o", "h2o together", "snapkv", "tova", "heads forget"], FAMILIES, 1),
 )
 def test_a_prompt_that_comes_in_parts(
-    checkpoint: Callable[[str], Path],
+    checkpoint: Checkpoints,
     family: str,
     parts: tuple[int, ...],
     policy: str,
@@ -337,32 +344,28 @@ def test_a_prompt_that_comes_in_parts(
     assert_plain(Rig(folder), folder, policy, parts)
 
 
-def test_a_prompt_that_begins_again(checkpoint: Callable[[str], Path]) -> None:
+def test_a_prompt_that_begins_again(checkpoint: Checkpoints) -> None:
     """Nothing of what ran before counts: of another place, or of a sampler that has chosen."""
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES["h2o"]()})
+    rig = with_policies(checkpoint("llama"), "h2o")
     text = begun(rig)
     wanted = decode(rig, text, 6)
     for parts in ((30,), (70, 20), (PROMPT,)):
         text = begun(rig, parts=parts)
-    for own, each in zip(decode(rig, text, 6), wanted, strict=True):
-        assert torch.equal(own, each)
+    assert torch.equal(decode(rig, text, 6), wanted)
 
 
-def test_a_prompt_reads_all(checkpoint: Callable[[str], Path]) -> None:
+def test_a_prompt_reads_all(checkpoint: Checkpoints) -> None:
     folder = checkpoint("mistral")
-    rig = Rig(folder)
-    put(rig, {0: POLICIES["h2o"]()})
+    rig = with_policies(folder, "h2o")
     text = rig.sequence(200)
     for first in (0, 50):
         step = Step(text, TOKENS[first : first + 50], outputs=50, attends=0)
         assert_close(rig.forward(step)[0], expected_logits(folder, TOKENS[:PROMPT])[first:][:50])
 
 
-def test_what_hidden_tokens_are_given(checkpoint: Callable[[str], Path]) -> None:
+def test_what_hidden_tokens_are_given(checkpoint: Checkpoints) -> None:
     """Nothing, of the inputs behind their being hidden; each input gives 1 in all."""
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES["h2o"]()})
+    rig = with_policies(checkpoint("llama"), "h2o")
     text = begun(rig, parts=(60,))
     (before,) = sums_of(rig, 0)
     hidden = [0, 7, 31]
@@ -381,7 +384,7 @@ def sums_of(rig: Rig, sampler: int) -> list[torch.Tensor]:
     return [value[0].sum(0) for value in values.values()]
 
 
-def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
+def test_rows_beside_each_other(checkpoint: Checkpoints) -> None:
     """Rows with programs, with others, and with none, prompts among them, in one batch."""
     folder = checkpoint("mistral")
     rig = Rig(folder, pages=128)
@@ -402,17 +405,15 @@ def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
         part = Step(told, TOKENS[told.used : end], attends=10)
         found = rig.forward(part, rows[0], Step(plain, token), rows[1], prompt, rows[2])[1:]
         for own, each in zip((found[0], found[2], found[4]), wanted, strict=True):
-            assert_close(own, each[step])
+            assert_close(own[0], each[step])
         assert_close(found[1][0], of_plain[PROMPT + step])
         assert_close(found[3], of_other[5 * step + 3 : 5 * step + 5])
-    of_told = decode(rig, told, 9, sampler=10)
-    for i in range(9):
-        assert_close(of_told[i], wanted[1][i])
+    assert_close(decode(rig, told, 9, sampler=10), wanted[1])
 
 
 @pytest.mark.parametrize(("policy", "family"), in_turn(POLICIES, ["llama", "mistral", "qwen3"], 1))
 def test_between_two_halves_of_each_layer(
-    checkpoint: Callable[[str], Path], family: str, policy: str
+    checkpoint: Checkpoints, family: str, policy: str
 ) -> None:
     """Steps in one call give what steps by layers do, with a row of another text beside it."""
 
@@ -447,7 +448,7 @@ def poison(rig: Rig, slots: list[int]) -> None:
         rig.model.cache.data[:, slots] = math.nan
 
 
-def test_pages_that_are_not_chosen_are_not_read(checkpoint: Callable[[str], Path]) -> None:
+def test_pages_that_are_not_chosen_are_not_read(checkpoint: Checkpoints) -> None:
     rig = Rig(checkpoint("llama"))
     put(rig, {0: first_and_fourth_page()})
     text = begun(rig)
@@ -463,9 +464,7 @@ def test_pages_that_are_not_chosen_are_not_read(checkpoint: Callable[[str], Path
 
 
 @pytest.mark.parametrize("policy", ["sinks", "tova", "h2o", "h2o together", "snapkv"])
-def test_tokens_that_were_dropped_are_not_read(
-    checkpoint: Callable[[str], Path], policy: str
-) -> None:
+def test_tokens_that_were_dropped_are_not_read(checkpoint: Checkpoints, policy: str) -> None:
     def last(rig: Rig, *, poisoned: bool) -> torch.Tensor:
         put(rig, {0: POLICIES[policy]()})
         text = begun(rig)
@@ -482,7 +481,7 @@ def test_tokens_that_were_dropped_are_not_read(
                     assert gone.sum() > 50
                     with torch.inference_mode():
                         rig.model.cache.data[layer, slots[: len(gone)][gone], :, head] = math.nan
-        return decode(rig, text, 1, first=4)[0]
+        return decode(rig, text, 1, first=4)
 
     folder = checkpoint("llama")
     assert torch.equal(last(Rig(folder), poisoned=True), last(Rig(folder), poisoned=False))
@@ -492,21 +491,18 @@ def test_tokens_that_were_dropped_are_not_read(
 
 
 @pytest.mark.parametrize("policy", KINDS)
-def test_undone_steps_leave_nothing_behind(checkpoint: Callable[[str], Path], policy: str) -> None:
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES[policy]()})
+def test_undone_steps_leave_nothing_behind(checkpoint: Checkpoints, policy: str) -> None:
+    rig = with_policies(checkpoint("llama"), policy)
     text = begun(rig)
     wanted = decode(rig, text, 20)
     text.used -= 13
-    for own, each in zip(decode(rig, text, 13, first=8), wanted[7:], strict=True):
-        assert torch.equal(own, each)
+    assert torch.equal(decode(rig, text, 13, first=8), wanted[7:])
 
 
 @pytest.mark.parametrize("policy", KINDS)
-def test_a_context_that_moves(checkpoint: Callable[[str], Path], policy: str) -> None:
+def test_a_context_that_moves(checkpoint: Checkpoints, policy: str) -> None:
     """As one that was swapped out, or forked."""
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
+    rig = with_policies(checkpoint("llama"), policy, policy)
     text = begun(rig)
     wanted = decode(rig, text, 12)
     text = begun(rig, told=1)
@@ -515,14 +511,12 @@ def test_a_context_that_moves(checkpoint: Callable[[str], Path], policy: str) ->
     rig.copy(text.slots(0, text.used), moved.slots(0, text.used))
     moved.used = text.used
     poison(rig, text.slots(0, text.used))
-    for own, each in zip(decode(rig, moved, 6, sampler=1, first=7), wanted[6:], strict=True):
-        assert torch.equal(own, each)
+    assert torch.equal(decode(rig, moved, 6, sampler=1, first=7), wanted[6:])
 
 
-def test_bounds_follow_keys_that_are_written(checkpoint: Callable[[str], Path]) -> None:
+def test_bounds_follow_keys_that_are_written(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
-    rig = Rig(folder)
-    put(rig, {0: POLICIES["quest"](), 1: POLICIES["quest"]()})
+    rig = with_policies(folder, "quest", "quest")
     text, other = begun(rig), rig.sequence(200)
     decode(rig, text, 5)
     rig.forward(Step(other, TOKENS[100:200]))
@@ -531,14 +525,12 @@ def test_bounds_follow_keys_that_are_written(checkpoint: Callable[[str], Path]) 
     other.used = PROMPT
     put(rig, {1: POLICIES["quest"]()})
     wanted = decode_plainly(folder, POLICIES["quest"](), 5)
-    for own, each in zip(decode(rig, other, 5, sampler=1), wanted, strict=True):
-        assert_close(own, each)
+    assert_close(decode(rig, other, 5, sampler=1), wanted)
 
 
 @pytest.mark.parametrize("policy", ["quest", "h2o", "sinks"])
-def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: str) -> None:
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES[policy]()})
+def test_masked_slots_are_not_seen(checkpoint: Checkpoints, policy: str) -> None:
+    rig = with_policies(checkpoint("llama"), policy)
     text = begun(rig)
     hidden = [0, 1, 90, 95, 98]
     rig.mask(text, hidden)
@@ -573,17 +565,15 @@ def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: st
         "a prompt with a mask",
     ],
 )
-def test_what_no_row_may_be(checkpoint: Callable[[str], Path], step: dict[str, Any]) -> None:
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES["sinks"](), 1: POLICIES["tova"]()})
+def test_what_no_row_may_be(checkpoint: Checkpoints, step: dict[str, Any]) -> None:
+    rig = with_policies(checkpoint("llama"), "sinks", "tova")
     text = begun(rig)
     with pytest.raises(BadBatch, match="attend"):
         rig.forward(Step(text, **step))
 
 
-def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Callable[[str], Path]) -> None:
-    rig = Rig(checkpoint("llama"))
-    put(rig, {0: POLICIES["sinks"]()})
+def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Checkpoints) -> None:
+    rig = with_policies(checkpoint("llama"), "sinks")
     text = begun(rig)
     with torch.inference_mode():
         made = set_samplers([Sampler(temperature=0.0)], VOCABULARY, slots=[0])
@@ -596,7 +586,7 @@ def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Callable[[str], 
     ("family", "why"), [("deepseekv3", "latents"), ("qwen3_5", "have a state")]
 )
 def test_models_without_weights_of_heads_say_why(
-    checkpoint: Callable[[str], Path], family: str, why: str
+    checkpoint: Checkpoints, family: str, why: str
 ) -> None:
     rig = Rig(checkpoint(family))
     assert why in rig.model.description.no_attend

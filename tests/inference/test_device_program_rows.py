@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,44 +76,21 @@ def test_a_row_is_the_same_alone_and_among_others_to_the_bit(rule: str) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        together = executable.run(Logits(logits))[1][0]
+        together = executable.run(rows_of(logits))[1][0]
         for i in range(5):
-            alone = executable.run(Logits(logits[i : i + 1], i))[1][0]
+            alone = executable.run(rows_of(logits[i : i + 1], i))[1][0]
             assert alone.equal(together[i : i + 1])
     finally:
         torch.set_num_threads(before)
 
 
-class Logits:
+def rows_of(logits: torch.Tensor, seed: int = 0) -> Any:
     """Rows of which nothing else is asked."""
-
-    def __init__(self, logits: torch.Tensor, seed: int = 0) -> None:
-        self.logits = logits
-        count = len(logits)
-        self.steps = torch.zeros(count, dtype=torch.int64)
-        seeds = np.arange(seed, seed + count, dtype=np.uint64)
-        words = starts(seeds, np.zeros(count, np.uint32)).view(np.int64)
-        self.start = torch.from_numpy(words)[:, None]
-
-    def newest(self, count: int) -> torch.Tensor:
-        raise AssertionError(count)
-
-    def counts(self) -> torch.Tensor:
-        raise AssertionError
-
-    def given(self) -> torch.Tensor:
-        raise AssertionError
-
-    def beside(self, number: int) -> torch.Tensor:
-        raise AssertionError(number)
-
-    def state(self, number: int) -> torch.Tensor:
-        raise AssertionError(number)
-
-    in_layers = state
-
-    def lens(self, x: torch.Tensor) -> torch.Tensor:
-        raise AssertionError(x)
+    count = len(logits)
+    seeds = np.arange(seed, seed + count, dtype=np.uint64)
+    words = starts(seeds, np.zeros(count, np.uint32)).view(np.int64)
+    steps = torch.zeros(count, dtype=torch.int64)
+    return SimpleNamespace(logits=logits, steps=steps, start=torch.from_numpy(words)[:, None])
 
 
 @settings(max_examples=60, deadline=None)
@@ -170,7 +148,7 @@ def test_draws_that_race_are_those_of_the_single_operations() -> None:
 
     logits = torch.randn(40, 3000, generator=torch.Generator().manual_seed(5))
     found = [
-        Executable(read_program(text_of(device.program(rule)())), 3000, CPU).run(Logits(logits))[0]
+        Executable(read_program(text_of(device.program(rule)())), 3000, CPU).run(rows_of(logits))[0]
         for rule in (raced, single)
     ]
     assert found[0].equal(found[1])
@@ -208,7 +186,7 @@ def test_whole_numbers_of_all_programs_are_the_same_memory() -> None:
             {"state": [], "nodes": nodes, "token": 1, "next": []}, separators=(",", ":")
         )
         action = Executable(read_program(text), 100, CPU)._actions[0][1]
-        value = action(Logits(torch.zeros(1, 100)), [])
+        value = action(rows_of(torch.zeros(1, 100)), [])
         assert value.tolist() == [list(range(size))]
         found.append(value.data_ptr())
     assert len(set(found)) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.model_rig import Rig, Step
+from support.model_rig import Rig
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from examples.pie_tiny.corpus.sample import CALL, CLOSE, HEAD, INTR, TRAP
@@ -47,8 +47,7 @@ def test_transformers_loads_it_and_agrees(folder: Path) -> None:
     assert isinstance(model, LlamaForCausalLM)
     assert model.config.max_position_embeddings >= 1024
     tokens = AutoTokenizer.from_pretrained(folder)("The capital of Velland is")["input_ids"]
-    rig = Rig(folder, dtype="float32")
-    (found,) = rig.forward(Step(rig.sequence(len(tokens)), tokens, outputs=len(tokens)))
+    found = Rig(folder, dtype="float32").read(tokens)
     with torch.inference_mode():
         wanted = model(torch.tensor([tokens])).logits[0]
     torch.testing.assert_close(found, wanted, atol=1e-3, rtol=0)

@@ -120,9 +120,7 @@ def test_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None
     tensors = load_file(folder / "model.safetensors")
     tensors["model.layers.2.eh_proj.weight"] = torch.zeros(4, 8)
     save_file(tensors, folder / "model.safetensors")
-    rig = Rig(folder)
-    (found,) = rig.forward(Step(rig.sequence(9), tokens_of(9), outputs=9))
-    assert_close(found, expected_logits(folder, tokens_of(9)))
+    assert_close(Rig(folder).read(tokens_of(9)), expected_logits(folder, tokens_of(9)))
 
 
 def test_experts_that_are_stored_together(tmp_path: Path) -> None:
@@ -141,9 +139,7 @@ def test_experts_that_are_stored_together(tmp_path: Path) -> None:
         tensors[f"{prefix}gate_up_proj"] = torch.stack(both)
         tensors[f"{prefix}down_proj"] = torch.stack(each["down"])
     save_file(tensors, folder / "model.safetensors")
-    rig = Rig(folder)
-    (found,) = rig.forward(Step(rig.sequence(20), tokens, outputs=20))
-    assert_close(found, wanted)
+    assert_close(Rig(folder).read(tokens), wanted)
 
 
 @pytest.mark.parametrize("kind", ["Qwen3VL", "Qwen3_5"])
@@ -187,8 +183,7 @@ def test_the_text_of_models_that_read_images(kind: str, tmp_path: Path) -> None:
     (tmp_path / "model" / "preprocessor_config.json").write_text('{"patch_size": 16}')
     tokens = tokens_of(40)
     rig = Rig(tmp_path / "model")
-    (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
-    assert_close(found, model(input_ids=torch.tensor([tokens])).logits[0])
+    assert_close(rig.read(tokens), model(input_ids=torch.tensor([tokens])).logits[0])
     assert rig.model.description.architecture == f"{kind}ForConditionalGeneration"
 
 
@@ -240,8 +235,7 @@ def test_the_longest_text_decides_how_all_keys_of_a_text_turn(
     tokens = tokens_of(served)
     wanted = expected_logits(folder, tokens)
     sequence = rig.sequence(served)
-    (at_once,) = rig.forward(Step(rig.sequence(served), tokens, outputs=served))
-    assert_close(at_once, wanted)
+    assert_close(rig.read(tokens), wanted)
     for start, end in itertools.pairwise((0, 20, 47, *range(48, served, 14), served)):
         (found,) = rig.forward(Step(sequence, tokens[start:end], outputs=end - start))
         assert_close(found, wanted[start:end])
@@ -328,9 +322,7 @@ def test_tied_and_untied_and_sharded(name: str, tmp_path: Path) -> None:
     for tied in (False, True):
         folder = make_family(tmp_path / str(tied), name, tie_word_embeddings=tied, shards=3)
         assert len(list(folder.glob("*.safetensors"))) > 1
-        rig = Rig(folder)
-        (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
-        assert_close(found, expected_logits(folder, tokens))
+        assert_close(Rig(folder).read(tokens), expected_logits(folder, tokens))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -388,7 +380,4 @@ def test_configurations_as_they_were_written_before_transformers_5(
     for key in [k for k, v in config.items() if v is None and k != "sliding_window"]:
         del config[key]
     file.write_text(json.dumps(config))
-    tokens = tokens_of(40)
-    rig = Rig(folder)
-    (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
-    assert_close(found, expected_logits(folder, tokens))
+    assert_close(Rig(folder).read(tokens_of(40)), expected_logits(folder, tokens_of(40)))

@@ -13,7 +13,7 @@ from inference.test_quantized import plain_copy
 from safetensors.torch import load_file
 from support.families import make_family
 from support.gguf_files import Kind, write_gguf
-from support.model_rig import Rig, Step, assert_close, multiplies_integers, tokens_of
+from support.model_rig import Rig, assert_close, multiplies_integers, tokens_of
 
 from pie_inference.errors import LoadError
 from pie_inference.layers import native
@@ -161,8 +161,7 @@ def kept(rig: Rig) -> bool:
 
 
 def logits(rig: Rig) -> torch.Tensor:
-    (found,) = rig.forward(Step(rig.sequence(30), tokens_of(30), outputs=30))
-    return found
+    return rig.read(tokens_of(30))
 
 
 @pytest.mark.nightly

@@ -122,10 +122,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
 
 
-def logits(rig: Rig) -> torch.Tensor:
-    return rig.forward(Step(rig.sequence(len(TOKENS)), TOKENS, outputs=len(TOKENS)))[0]
-
-
 def test_the_folder_that_is_made_is_kept_as_long_as_it_is_used(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama")
     file = write_gguf(folder, "llama")
@@ -177,7 +173,7 @@ def test_logits_are_those_of_the_checkpoint(family: str, tmp_path: Path) -> None
     folder = with_scales(make_family(tmp_path / "model", family, **options))
     file = write_gguf(folder, architecture, **more)
     near = 5e-4 if "layer_types" in options else 1e-4  # states are sums: 2e-4 on some CPUs
-    found, wanted = logits(Rig(file)), expected_logits(folder, TOKENS)
+    found, wanted = Rig(file).read(TOKENS), expected_logits(folder, TOKENS)
     torch.testing.assert_close(found, wanted, atol=near, rtol=0)
 
 
@@ -197,7 +193,7 @@ def test_the_text_of_a_model_whose_images_are_in_another_file(family: str, tmp_p
     architecture, options, more = FAMILIES[family]
     folder = make_family(tmp_path / "model", family, **options)
     file = write_gguf(folder, architecture.replace("qwen3", "qwen3vl"), **more)
-    assert_close(logits(Rig(file)), expected_logits(folder, TOKENS))
+    assert_close(Rig(file).read(TOKENS), expected_logits(folder, TOKENS))
 
 
 @pytest.mark.parametrize("served", [256, 512])
@@ -212,7 +208,8 @@ def test_factors_for_short_and_long_texts_are_kept(served: int, tmp_path: Path) 
     }
     amplitude = math.sqrt(1 + math.log(2) / math.log(256))
     file = write_gguf(folder, "phi3", tensors=factors, rope_scaling_attn_factors=amplitude)
-    assert_close(logits(Rig(file, max_length=served)), logits(Rig(folder, max_length=served)))
+    found, wanted = (Rig(each, max_length=served).read(TOKENS) for each in (file, folder))
+    assert_close(found, wanted)
 
 
 def test_factors_of_frequencies_are_kept(tmp_path: Path) -> None:
@@ -230,9 +227,8 @@ def test_factors_of_frequencies_are_kept(tmp_path: Path) -> None:
     assert turn is not None
     plain = 1.0 / 10_000.0 ** (torch.arange(0, 16, 2) / 16)
     factors = {"rope_freqs.weight": (plain / turn.frequencies).numpy()}
-    assert_close(
-        logits(Rig(write_gguf(folder, "llama", tensors=factors))), expected_logits(folder, TOKENS)
-    )
+    file = write_gguf(folder, "llama", tensors=factors)
+    assert_close(Rig(file).read(TOKENS), expected_logits(folder, TOKENS))
 
 
 WIDE_ENOUGH: dict[str, dict[str, Any]] = {
@@ -285,7 +281,7 @@ def test_few_bits_stay_so_in_a_module_of_transformers(tmp_path: Path) -> None:
     assert rig.model.description.few_bits == ([8] if native.library() else [])
     same = {name: source.read() for name, source in gguf_tensors(file).items()}
     plain = plain_copy(folder, tmp_path / "plain", same)
-    assert_close(logits(rig), expected_logits(plain, TOKENS), few_bits=True)
+    assert_close(rig.read(TOKENS), expected_logits(plain, TOKENS), few_bits=True)
 
 
 def test_all_of_a_file(tmp_path: Path) -> None:
@@ -392,8 +388,7 @@ def test_a_real_model_in_bfloat16_is_close_to_float32(
     tokens = TextCodec(gguf_folder(smollm2)).encode(text)[1000:1500]
 
     def logprobs(rig: Rig) -> torch.Tensor:
-        (found,) = rig.forward(Step(rig.sequence(500), tokens, outputs=500))
-        return found[:-1].log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None])
+        return rig.read(tokens)[:-1].log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None])
 
     sizes = {"pages": 64, "embeds": 2048}
     exact = logprobs(Rig(smollm2, dtype="float32", **sizes))

@@ -10,7 +10,7 @@ import torch
 from support.gguf_files import write_gguf, write_projector
 from support.image_batches import logits_with_images
 from support.image_checkpoints import as_file, make_qwen_vl, picture
-from support.model_rig import Rig, Step, assert_close
+from support.model_rig import Rig, assert_close
 
 from pie_inference.checkpoints.gguf_file import PROJECTOR, gguf_folder
 from pie_inference.errors import LoadError
@@ -57,9 +57,8 @@ def test_a_projector_of_another_model_is_left_alone(tmp_path: Path) -> None:
     other = with_value(projector.read_bytes(), "clip.vision.projection_dim", 128)
     projector.write_bytes(other)
     rig, tokens = Rig(file), list(range(5, 45))
-    step = Step(rig.sequence(len(tokens)), tokens, outputs=len(tokens))
     assert rig.model.network.images is None
-    assert_close(rig.forward(step)[0], logits_with_images(Rig(folder), [tokens]))
+    assert_close(rig.read(tokens), logits_with_images(Rig(folder), [tokens]))
 
 
 def test_a_projector_that_comes_later_or_goes_is_noticed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.model_rig import Rig, Step, Stream, assert_close, tokens_of
+from support.model_rig import Checkpoints, Rig, Step, Stream, assert_close, tokens_of
 from support.programs_read import bound_by, chosen_by, text_of
 from support.reference import load
 
@@ -131,7 +131,7 @@ def hooked(folder: Path, hooks: dict[int, Hook], first: int = 0) -> torch.Tensor
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ["steer", "ablate", "gated"])
 def test_rows_with_and_without_are_as_hooks_say(
-    checkpoint: Callable[[str], Path], family: str, name: str
+    checkpoint: Checkpoints, family: str, name: str
 ) -> None:
     folder = checkpoint(family)
     rig = Rig(folder)
@@ -146,7 +146,7 @@ def test_rows_with_and_without_are_as_hooks_say(
 
 
 @pytest.mark.parametrize("name", ["steer", "ablate", "gated"])
-def test_between_layers_of_one_call(checkpoint: Callable[[str], Path], name: str) -> None:
+def test_between_layers_of_one_call(checkpoint: Checkpoints, name: str) -> None:
     def logits(is_fused: bool) -> torch.Tensor:
         rig = Rig(checkpoint("llama"), quantize="int8")
         assert rig.model.fused_steps is not None
@@ -158,7 +158,7 @@ def test_between_layers_of_one_call(checkpoint: Callable[[str], Path], name: str
     assert_close(logits(True), logits(False), few_bits=True)
 
 
-def test_the_last_of_a_prompt_is_in_its_last_part(checkpoint: Callable[[str], Path]) -> None:
+def test_the_last_of_a_prompt_is_in_its_last_part(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
     rig = Rig(folder)
     v = vector(rig, 1)
@@ -187,9 +187,7 @@ def state(rig: Rig, sampler: int, step: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("prompt", [True, False])
-def test_a_probe_keeps_scores_and_their_sums(
-    checkpoint: Callable[[str], Path], prompt: bool
-) -> None:
+def test_a_probe_keeps_scores_and_their_sums(checkpoint: Checkpoints, prompt: bool) -> None:
     folder = checkpoint("llama")
     rig = Rig(folder)
     weights = torch.stack([vector(rig, seed) for seed in (5, 6, 7)])
@@ -209,9 +207,7 @@ def test_a_probe_keeps_scores_and_their_sums(
     torch.testing.assert_close(state(rig, 0, STEPS - 3)[1], sums)
 
 
-def test_rows_of_one_program_have_values_and_states_of_their_own(
-    checkpoint: Callable[[str], Path],
-) -> None:
+def test_rows_of_one_program_have_values_and_states_of_their_own(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
     rig = Rig(folder)
     vectors = [vector(rig, seed) for seed in (1, 2, 3)]
@@ -228,7 +224,7 @@ def test_rows_of_one_program_have_values_and_states_of_their_own(
         torch.testing.assert_close(sums[0], sum(scores).sum(), atol=1e-2, rtol=1e-4)  # type: ignore[union-attr]
 
 
-def test_the_logit_lens_is_the_last_norm_and_the_head(checkpoint: Callable[[str], Path]) -> None:
+def test_the_logit_lens_is_the_last_norm_and_the_head(checkpoint: Checkpoints) -> None:
     folder = checkpoint("gemma2")
     rig = Rig(folder)
     put(rig, [layers.logit_lens(at=[0, -1])])
@@ -261,7 +257,7 @@ def test_what_no_program_in_the_layers_does(text: str, told: str) -> None:
         program_for(text_of(attend), 300)
 
 
-def test_layers_that_a_model_has_not(checkpoint: Callable[[str], Path]) -> None:
+def test_layers_that_a_model_has_not(checkpoint: Checkpoints) -> None:
     rig = Rig(checkpoint("llama"))
     many = rig.model.description.layers
     for at in ([many], [-many - 1], [0, 0]):

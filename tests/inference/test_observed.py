@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.model_rig import Rig, Step, _additive, assert_close, expected_logits
+from support.model_rig import Checkpoints, Rig, Step, _additive, assert_close, expected_logits
 from transformers import AutoModelForCausalLM
 
 from pie_inference.attention import observed
@@ -37,7 +36,7 @@ def of(attention: Attention | None, sequence: int, rows: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_attentions_of_transformers(checkpoint: Callable[[str], Path], family: str) -> None:
+def test_the_attentions_of_transformers(checkpoint: Checkpoints, family: str) -> None:
     folder = checkpoint(family)
     rig = Rig(folder)
     wanted = attentions(folder, TOKENS[:50])
@@ -64,7 +63,7 @@ def test_the_attentions_of_transformers(checkpoint: Callable[[str], Path], famil
     assert of(rig.attention, 2, 1).sum().item() == pytest.approx(whole, abs=1e-5)
 
 
-def test_masked_slots_have_none_and_columns_stay(checkpoint: Callable[[str], Path]) -> None:
+def test_masked_slots_have_none_and_columns_stay(checkpoint: Checkpoints) -> None:
     folder = checkpoint("llama")
     rig = Rig(folder)
     text = rig.sequence(40)
@@ -80,7 +79,7 @@ def test_masked_slots_have_none_and_columns_stay(checkpoint: Callable[[str], Pat
     assert (found[:, hidden] == 0).all()
 
 
-def test_explicit_masks_and_inputs_that_see_nothing(checkpoint: Callable[[str], Path]) -> None:
+def test_explicit_masks_and_inputs_that_see_nothing(checkpoint: Checkpoints) -> None:
     rig = Rig(checkpoint("llama"))
     text = rig.sequence(40)
     rig.forward(Step(text, TOKENS[:10]))
@@ -94,9 +93,7 @@ def test_explicit_masks_and_inputs_that_see_nothing(checkpoint: Callable[[str], 
         assert found[[0, 1, *range(5, 12)]].sum().item() == 0
 
 
-def test_many_queries_go_in_parts(
-    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_queries_go_in_parts(checkpoint: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint("gemma2")
     rig = Rig(folder)
     monkeypatch.setattr(observed, "MAX_SCORES", 1)
@@ -105,7 +102,7 @@ def test_many_queries_go_in_parts(
     assert_close(of(rig.attention, 0, len(wanted)), wanted)
 
 
-def test_wrong_batches_are_refused(checkpoint: Callable[[str], Path]) -> None:
+def test_wrong_batches_are_refused(checkpoint: Checkpoints) -> None:
     rig = Rig(checkpoint("llama"))
     for observe, detail in ((3, 0), (-1, 0), (1, 3), (1, -1)):
         with pytest.raises(BadBatch):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.families import make_family
-from support.model_rig import Rig, Step, assert_close, expected_logits, tokens_of
+from support.model_rig import Rig, assert_close, expected_logits, tokens_of
 
 from pie_inference.errors import LoadError
 
@@ -32,8 +32,7 @@ def assert_served_alike(folder: Path, as_here: Path | None = None) -> None:
     rig = Rig(folder)
     method = json.loads((folder / "config.json").read_text())["quantization_config"]["quant_method"]
     assert rig.model.description.quantized == method
-    (found,) = rig.forward(Step(rig.sequence(30), tokens, outputs=30))
-    assert_close(found, expected_logits(as_here or folder, tokens), few_bits=True)
+    assert_close(rig.read(tokens), expected_logits(as_here or folder, tokens), few_bits=True)
 
 
 def test_mxfp4(tmp_path: Path) -> None:
@@ -81,21 +80,17 @@ def test_fp8_by_blocks(name: str, tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", name)
     tensors = load_file(folder / "model.safetensors")
     generator = torch.Generator().manual_seed(0)
-    for name in [n for n in tensors if n.endswith("proj.weight")]:
+    plain = dict(tensors)
+    for name in products(tensors):
         rows, columns = tensors[name].shape
-        tensors[name] = (tensors[name] * 200).to(torch.float8_e4m3fn)
-        shape = (-(-rows // 16), -(-columns // 32))
-        tensors[f"{name}_scale_inv"] = torch.rand(shape, generator=generator) / 200 + 0.001
-    plain = tmp_path / "plain"
-    shutil.copytree(folder, plain)
+        weight = (tensors[name] * 200).to(torch.float8_e4m3fn)
+        scales = torch.rand(-(-rows // 16), -(-columns // 32), generator=generator) / 200 + 0.001
+        wide = scales.repeat_interleave(16, 0).repeat_interleave(32, 1)
+        plain[name] = weight.float() * wide[:rows, :columns]
+        tensors |= {name: weight, f"{name}_scale_inv": scales}
+    as_here = plain_copy(folder, tmp_path / "plain", plain)
     quantize(folder, tensors, quant_method="fp8", weight_block_size=[16, 32])
-    for name in [n for n in tensors if n.endswith("_scale_inv")]:
-        weight = name.removesuffix("_scale_inv")
-        scales = tensors.pop(name).repeat_interleave(16, 0).repeat_interleave(32, 1)
-        rows, columns = tensors[weight].shape
-        tensors[weight] = tensors[weight].float() * scales[:rows, :columns]
-    save_file(tensors, plain / "model.safetensors")
-    assert_served_alike(folder, plain)
+    assert_served_alike(folder, as_here)
 
 
 def plain_copy(folder: Path, target: Path, tensors: Tensors) -> Path:
@@ -236,7 +231,7 @@ def quantization_of(weight: torch.Tensor, weights: dict[str, Any]) -> Tensors:
 @pytest.mark.parametrize("nested", [False, True])
 def test_bitsandbytes(nested: bool, tmp_path: Path) -> None:
     """As bitsandbytes 0.50 saves it: blocks of 64 numbers, of 256 factors, the high half first."""
-    folder, plain = (make_family(tmp_path / name, "llama") for name in ("model", "plain"))
+    folder = make_family(tmp_path / "model", "llama")
     tensors = load_file(folder / "model.safetensors")
     widened, table = dict(tensors), torch.linspace(-1, 1, 16) ** 3
     generator = torch.Generator().manual_seed(0)
@@ -262,17 +257,17 @@ def test_bitsandbytes(nested: bool, tmp_path: Path) -> None:
         tensors[f"{name}.quant_state.bitsandbytes__nf4"] = state
         wide = factors.repeat_interleave(64)[: weight.numel()]
         widened[name] = (table[numbers.int()] * wide).view(weight.shape)
+    as_here = plain_copy(folder, tmp_path / "plain", widened)
     quantize(folder, tensors, quant_method="bitsandbytes", load_in_4bit=True)
-    save_file(widened, plain / "model.safetensors", {"format": "pt"})
-    assert_served_alike(folder, plain)
+    assert_served_alike(folder, as_here)
 
 
 @pytest.mark.parametrize("algorithm", ["FP8", "NVFP4"])
 def test_modelopt(algorithm: str, tmp_path: Path) -> None:
     """Beside the weights lie scales of activations, of keys and of values."""
     folder = make_family(tmp_path / "model", "llama")
-    shutil.copytree(folder, plain := tmp_path / "plain")
-    tensors, numbers = load_file(folder / "model.safetensors"), {}
+    tensors = load_file(folder / "model.safetensors")
+    numbers = dict(tensors)
     random = torch.Generator().manual_seed(0)
     table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     for name in [n for n in tensors if n.endswith("_proj.weight")]:
@@ -294,9 +289,9 @@ def test_modelopt(algorithm: str, tmp_path: Path) -> None:
         numbers[name] = signed * scales.float().repeat_interleave(16, 1) * 0.05
     for name in ("k_proj.k_scale", "v_proj.v_scale"):
         tensors[f"model.layers.0.self_attn.{name}"] = torch.tensor(2.0)
-    save_file({**load_file(plain / "model.safetensors"), **numbers}, plain / "model.safetensors")
+    as_here = plain_copy(folder, tmp_path / "plain", numbers)
     quantize(folder, tensors, quant_method="modelopt", quant_algo=algorithm)
-    assert_served_alike(folder, plain)
+    assert_served_alike(folder, as_here)
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -31,6 +31,20 @@ SAMPLERS = (
 )
 
 
+def sample_of(embeds: list[int], samplers: list[int], drafts: list[int], step: int = 0) -> Sample:
+    """Choices without masks, of which some are guessed."""
+    count = len(embeds)
+    return Sample(
+        embeds=ints(embeds),
+        samplers=ints(samplers),
+        steps=np.arange(step, step + count, dtype=np.uint32),
+        top=ints([0] * count),
+        masked=ints([-1] * count),
+        masks=np.zeros((0, 0), np.uint32),
+        drafts=ints(drafts),
+    )
+
+
 class Text:
     """A text that goes on by steps of one input or of several."""
 
@@ -54,15 +68,8 @@ class Text:
 
     def choose(self, embeds: list[int], guesses: list[int]) -> list[int]:
         count = len(embeds)
-        batch = Sample(
-            embeds=ints(embeds),
-            samplers=ints([self.slot] * count),
-            steps=np.arange(self.chosen, self.chosen + count, dtype=np.uint32),
-            top=ints([0] * count),
-            masked=ints([-1] * count),
-            masks=np.zeros((0, 0), np.uint32),
-            drafts=ints([*guesses, -1]) if guesses else ints([]),
-        )
+        drafts = [*guesses, -1] if guesses else []
+        batch = sample_of(embeds, [self.slot] * count, drafts, self.chosen)
         found = handlers.sample.sample(self.rig.model, batch).get().samples
         assert found is not None
         tokens: list[int] = found.tokens.tolist()
@@ -129,18 +136,6 @@ def test_a_sampler_is_left_with_the_last_token_that_stands(rig: Rig) -> None:
 
 @torch.inference_mode()
 def test_what_is_no_guess_is_refused(rig: Rig) -> None:
-    def batch(samplers: list[int], drafts: list[int]) -> Sample:
-        count = len(samplers)
-        return Sample(
-            embeds=ints(range(count)),
-            samplers=ints(samplers),
-            steps=np.arange(count, dtype=np.uint32),
-            top=ints([0] * count),
-            masked=ints([-1] * count),
-            masks=np.zeros((0, 0), np.uint32),
-            drafts=ints(drafts),
-        )
-
     wrong: list[tuple[list[int], list[int], str]] = [
         ([5, 5], [1, 1], "last row is guessed"),
         ([5, 5], [1, 0], "last row is guessed"),
@@ -150,4 +145,4 @@ def test_what_is_no_guess_is_refused(rig: Rig) -> None:
     ]
     for slots, drafts, why in wrong:
         with pytest.raises(BadBatch, match=why):
-            handlers.sample.sample(rig.model, batch(slots, drafts))
+            handlers.sample.sample(rig.model, sample_of([*range(len(slots))], slots, drafts))

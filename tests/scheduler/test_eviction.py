@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from support.fake_worker import Slot, distribution, embedded, run_forward
 from support.instances import take
-from support.puppets import Puppet, PuppetProgram, call
+from support.puppets import SPIN, Puppet, PuppetProgram, call
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server
 
@@ -29,7 +29,6 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_control.wasm.guest import Status
 from pie_py.config.limits import Quota
 from pie_py.config.scheduling import InterceptionConfig
 
@@ -42,28 +41,6 @@ COSTS = {
     "prefill": {"tokens": [16, 64, 256], "seconds": [0.01, 0.012, 0.04], "fit": [0.009, 1e-4, 0]},
     "decode": {"sequences": [1, 8], "seconds": [0.01, 0.012]},
 }
-
-
-SPIN = object()
-
-
-class Spinner(Puppet):
-    """A puppet whose slice ends where it yields `SPIN`."""
-
-    def poll(self) -> Status:
-        if self._waits:
-            return Status.WAITING
-        answer, self._answer = self._answer, None
-        try:
-            yielded: Any = self._program.send(answer)
-        except StopIteration as end:
-            self.outcome = (True, end.value)
-            return Status.DONE
-        except ApiError as error:
-            self.outcome = (False, str(error))
-            return Status.DONE
-        self._waits = yielded is not SPIN
-        return Status.WAITING if self._waits else Status.RUNNING
 
 
 class Machine(Server):
@@ -81,16 +58,28 @@ class Machine(Server):
         self.outside: list[Future] = []  # what programs wait for
         self.puppets: list[Puppet] = []
 
-    def start(
-        self, program: Callable[[Guest], PuppetProgram], kind: type[Puppet] = Puppet, **limits: Any
-    ) -> Instance:
-        guest = Guest(self, **limits)
-        instance = guest.instance
-        puppet = kind(program(guest))
+    def add(self, guest: Guest, program: PuppetProgram) -> Instance:
+        """Lets a program be a guest's."""
+        puppet = Puppet(program)
         self.puppets.append(puppet)
-        instance.guest = cast(Any, puppet)
-        self.executor.add(instance)
+        guest.instance.guest = cast(Any, puppet)
+        self.executor.add(guest.instance)
+        return guest.instance
+
+    def start(self, program: Callable[[Guest], PuppetProgram], **limits: Any) -> Instance:
+        guest = Guest(self, **limits)
+        return self.add(guest, program(guest))
+
+    def begin(self, program: Callable[[Guest], PuppetProgram]) -> Instance:
+        """Starts a program, and lets all run until they wait."""
+        instance = self.start(program)
+        self.settle()
         return instance
+
+    def answer(self, number: int) -> None:
+        """What one waits for outside comes."""
+        self.outside[number].resolve()
+        self.settle()
 
     def turn(self) -> None:
         self.executor.turn()
@@ -381,19 +370,15 @@ def holder(tokens: int, then: int = 0) -> Callable[[Guest], PuppetProgram]:
 
 def test_who_waits_outside_lends_its_pages() -> None:
     machine = Machine(kv_pages=4, host_pages=8)
-    first = machine.start(holder(24))
-    machine.settle()
-    second = machine.start(holder(24))
-    machine.settle()
+    first = machine.begin(holder(24))
+    second = machine.begin(holder(24))
     assert first.ended is second.ended is None
     assert machine.counts["evictions"] == 1
     assert machine.counts["pages_evicted"] == 2  # as many as were missing
     assert machine.service.host_pages.free == 6
-    machine.outside[1].resolve()  # the younger one goes on; the older one stays out
-    machine.settle()
+    machine.answer(1)  # the younger one goes on; the older one stays out
     assert second.ended is not None
-    machine.outside[0].resolve()
-    machine.settle()
+    machine.answer(0)
     assert finished(first, second)
     machine.check_empty()
 
@@ -415,13 +400,10 @@ def test_the_oldest_goes_first() -> None:
 
 def test_a_full_host_pool_ends_younger_ones_as_before() -> None:
     machine = Machine(kv_pages=4, host_pages=1)
-    old = machine.start(holder(8, 24))
-    machine.settle()
-    young = machine.start(holder(24))
-    machine.settle()
+    old = machine.begin(holder(8, 24))
+    young = machine.begin(holder(24))
     assert young.ended is None
-    machine.outside[0].resolve()
-    machine.settle()
+    machine.answer(0)
     assert young.ended is not None
     assert young.ended.state is InstanceState.KILLED
     assert "out-of-resources" in young.ended.text
@@ -441,10 +423,8 @@ def test_shared_pages_stay() -> None:
         yield from text.grow([5, 6])
         return "done"
 
-    first = machine.start(sharer)
-    machine.settle()
-    second = machine.start(holder(40))
-    machine.settle()
+    first = machine.begin(sharer)
+    second = machine.begin(holder(40))
     assert machine.counts["pages_evicted"] == 1
     assert machine.service.pages.free == 0
     machine.let_go_on()
@@ -456,17 +436,14 @@ def test_shared_pages_stay() -> None:
 
 def test_a_worker_that_cannot_move_pages_fails_their_owner() -> None:
     machine = Machine(kv_pages=4, host_pages=8)
-    first = machine.start(holder(24))
-    machine.settle()
+    first = machine.begin(holder(24))
     machine.worker.fail_kinds = {"swap_out"}
-    second = machine.start(holder(24))
-    machine.settle()
+    second = machine.begin(holder(24))
     assert first.ended is not None
     assert first.ended.state is InstanceState.FAILED
     assert "told to fail" in first.ended.text
     assert second.ended is None
-    machine.outside[-1].resolve()
-    machine.settle()
+    machine.answer(-1)
     machine.check_empty()
 
 
@@ -478,16 +455,12 @@ def test_empty_pages_are_lent_without_room_on_the_host() -> None:
         yield from pause(guest)
         return str(sum(guest.used([first, 4])))
 
-    first = machine.start(reserver)
-    machine.settle()
-    second = machine.start(holder(20))
-    machine.settle()
+    first = machine.begin(reserver)
+    second = machine.begin(holder(20))
     assert second.ended is None
     assert machine.service.host_pages.free == 1
-    machine.outside[1].resolve()
-    machine.settle()
-    machine.outside[0].resolve()
-    machine.settle()
+    machine.answer(1)
+    machine.answer(0)
     assert finished(first, text="0")
     machine.check_empty()
 
@@ -496,12 +469,9 @@ def test_pages_come_back_within_the_budget_while_others_run() -> None:
     slow = {"seconds": 0.1, "bytes_per_second": 1.0}  # one page a step, however long that takes
     costs = {**COSTS, "swap_in": slow}
     machine = Machine(kv_pages=8, host_pages=8, kv_costs=costs)
-    machine.start(holder(24))
-    machine.settle()
-    other = machine.start(holder(56))
-    machine.settle()
-    machine.outside[1].resolve()
-    machine.settle()
+    machine.begin(holder(24))
+    other = machine.begin(holder(56))
+    machine.answer(1)
     assert other.ended is not None
     assert machine.counts["pages_evicted"] == 3
 
@@ -548,14 +518,12 @@ def test_a_run_whose_own_pages_are_away_does_not_wait_for_plans_of_others() -> N
         yield from text.run(12)
         return "done"
 
-    first = machine.start(older)
-    machine.settle()
+    first = machine.begin(older)
     second = machine.start(runner)
     for _ in range(6):  # its run is under way
         machine.turn()
         machine.step()
-    machine.outside[0].resolve()
-    machine.settle()
+    machine.answer(0)
     assert machine.counts["pages_evicted"] >= 2
     assert finished(first, second, text="done")
     machine.check_empty()
@@ -571,10 +539,7 @@ def test_pages_that_are_worth_more_stay() -> None:
             guest.embed([1] * 16, 0, embeds)
             guest.forward([], embeds, [pages, 2])
             allocate.retain_kvpage(guest.instance, guest.queue, [pages, 2], priority, 10**9)
-            future = guest.instance.futures.create_outside(FutureKind.DONE, "test")
-            machine.outside.append(future)
-            yield from call(runtime.wait, guest.instance, [future.handle])
-            return ""
+            return (yield from pause(guest))
 
         return machine.start(program)
 
@@ -592,8 +557,7 @@ def test_pages_move_ahead_of_need_within_the_budget(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("pie_control.interception.policy_input.LOW_WATER", 0.9)
     monkeypatch.setattr("pie_control.interception.policy_input.SWAP_SHARE", 0.004)
     machine = Machine(kv_pages=16, host_pages=32)
-    old = machine.start(holder(96))
-    machine.settle()
+    old = machine.begin(holder(96))
     old.futures.get(machine.outside[0].handle).outside.since -= 100  # type: ignore[union-attr]
     machine.start(holder(28))
     moved = machine.counts["pages_evicted"]
@@ -615,10 +579,8 @@ def test_pages_move_ahead_of_need_within_the_budget(monkeypatch: pytest.MonkeyPa
 def test_preserve_leaves_it_to_first_come_first_served() -> None:
     machine = Machine({"policy": "preserve"}, kv_pages=4, host_pages=8)
     assert machine.service.evictor is None
-    first = machine.start(holder(24))
-    machine.settle()
-    second = machine.start(holder(24))
-    machine.settle()
+    first = machine.begin(holder(24))
+    second = machine.begin(holder(24))
     assert first.ended is None
     assert second.ended is not None
     assert "out-of-resources" in second.ended.text
@@ -639,14 +601,12 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
             yield from text.grow([5, 6, 7, 8])
         return "done"
 
-    old = machine.start(holder(8, 24))
-    machine.settle()
+    old = machine.begin(holder(8, 24))
     young = machine.start(sharer)
     for _ in range(12):
         machine.turn()
         machine.step()
-    machine.outside[0].resolve()
-    machine.settle()
+    machine.answer(0)
     assert finished(old, young)
     machine.service.exports.release("ann", "x")
     machine.check_empty()
@@ -680,15 +640,12 @@ def test_a_policy_that_fails_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_wait_whose_future_is_gone_is_no_trouble() -> None:
     machine = Machine(kv_pages=4, host_pages=8)
-    first = machine.start(holder(24))
-    machine.settle()
+    first = machine.begin(holder(24))
     runtime.cancel(first, machine.outside.pop().handle)  # as a bug of a guest might
-    second = machine.start(holder(24))
-    machine.settle()
+    second = machine.begin(holder(24))
     assert len(machine.outside) == 1, "the second one had its pages, and waits"
     machine.registry.kill(first, "test")
-    machine.outside[-1].resolve()
-    machine.settle()
+    machine.answer(-1)
     assert finished(second)
     machine.check_empty()
 
@@ -726,10 +683,10 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
 
         return program
 
-    first = machine.start(oldest, Spinner)
-    gives = machine.start(busy("gives", holds=True, then=False), Spinner)
-    held = machine.start(busy("held", holds=True, then=True), Spinner)
-    machine.start(busy("spins", holds=False, then=False), Spinner)
+    first = machine.start(oldest)
+    gives = machine.start(busy("gives", holds=True, then=False))
+    held = machine.start(busy("held", holds=True, then=True))
+    machine.start(busy("spins", holds=False, then=False))
     for _ in range(3):
         machine.turn()
     assert {gives, held} <= {*executor._background}
@@ -833,9 +790,9 @@ WAYS = ["spins", "sleeps", "fills, spins", "fills, sleeps", "asks", "exports", "
 def test_a_user_within_his_part_never_waits_for_one_above(way: str, host_pages: int) -> None:
     """Whatever the other one does, and though he came first. No time goes by."""
     machine = Machine(kv_pages=12, host_pages=host_pages)
-    machine.start(hoarder("spins", leave=11), Spinner, user="mallory")
+    machine.start(hoarder("spins", leave=11), user="mallory")
     turns(machine, 1)
-    hog = machine.start(hoarder(way, leave=2 if way == "asks" else 0), Spinner, user="mallory")
+    hog = machine.start(hoarder(way, leave=2 if way == "asks" else 0), user="mallory")
     turns(machine, 40)
     assert hog.ended is None
     for _ in range(3):
@@ -848,11 +805,11 @@ def test_a_user_within_his_part_never_waits_for_one_above(way: str, host_pages: 
 
 def test_one_above_his_part_holds_nobody_who_is_within() -> None:
     machine = Machine(kv_pages=12, host_pages=40)
-    machine.start(hoarder("spins", leave=11), Spinner, user="mallory")
+    machine.start(hoarder("spins", leave=11), user="mallory")
     turns(machine, 1)
-    hog = machine.start(hoarder("asks", leave=4), Spinner, user="mallory")
+    hog = machine.start(hoarder("asks", leave=4), user="mallory")
     turns(machine, 1)
-    victim = machine.start(hoarder("spins", leave=0), Spinner, user="eve")
+    victim = machine.start(hoarder("spins", leave=0), user="eve")
     turns(machine, 20)
     assert hog.ended is victim.ended is None
     assert machine.counts["waiting"] == 1
@@ -861,7 +818,7 @@ def test_one_above_his_part_holds_nobody_who_is_within() -> None:
 
 def test_one_who_asks_for_more_than_his_part_waits_until_others_pause() -> None:
     machine = Machine(kv_pages=12, host_pages=40)
-    big = machine.start(hoarder("spins", leave=6), Spinner, user="ann")
+    big = machine.start(hoarder("spins", leave=6), user="ann")
     other = machine.start(asks(9), user="eve")
     turns(machine, 20)
     assert big.ended is other.ended is None
@@ -915,12 +872,12 @@ def test_who_stays_within_his_part_gets_it_and_is_never_ended(
         for leave in leaves
     ]
     order.shuffle(starts)
-    keeper = machine.start(hoarder("spins", leave=24 - part // 2), Spinner, user="eve")
+    keeper = machine.start(hoarder("spins", leave=24 - part // 2), user="eve")
     turns(machine, 3)
     for user, way, leave in starts:
         left = min(leave, machine.service.pages.free)
         if machine.service.pages.free > left and way != "exports":
-            machine.start(hoarder(way, leave=left), Spinner, user=user)
+            machine.start(hoarder(way, leave=left), user=user)
         turns(machine, 30)
     victim = machine.start(asks(part - part // 2), user="eve")
     for _ in range(5):

@@ -12,7 +12,6 @@ from support.prompts import Decoder, Timed, forwards
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.api import allocate
 from pie_control.scheduler.commands.command import NOTHING, Account, CommandQueue
 from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.fair_share import FairShare
@@ -44,13 +43,7 @@ class Flood:
 
     def go_on(self) -> None:
         for guest in self.guests:
-            if guest.instance.queued_commands:
-                continue
-            pages, embeds = guest.pages(-(-self.inputs // 8)), guest.embeds(self.inputs)
-            guest.embed([1] * self.inputs, 0, embeds)
-            guest.forward([], embeds, pages)
-            allocate.dealloc_kvpage(guest.instance, guest.queue, pages)
-            allocate.dealloc_emb(guest.instance, guest.queue, embeds)
+            guest.flood(self.inputs)
 
 
 class Stepper:

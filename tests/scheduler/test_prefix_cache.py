@@ -93,6 +93,12 @@ class Text:
         if insert:
             self.insert()
 
+    def extend(self, embeds: list[int], tokens: list[int]) -> int:
+        """Goes on by tokens whose embeds are no text's; how many pages are a text still."""
+        self.keep(embeds, len(tokens))
+        self.tokens += tokens
+        return 1
+
     def keep(self, embeds: list[int], count: int) -> None:
         """Runs embeds and keeps what comes of them."""
         guest, start = self.guest, len(self.tokens)
@@ -188,22 +194,25 @@ def settle(guest: Guest) -> None:
 TOKENS = list(range(10, 23))  # three pages and one token
 
 
+def begun(guest: Guest, tokens: list[int] = TOKENS, adapter: str = "") -> Text:
+    """A text, asked for and not there, whose tokens are queued."""
+    text = Text(guest, adapter)
+    assert text.match(tokens) == 0
+    assert text.tokens == []
+    text.run(tokens)
+    return text
+
+
 def computed(guest: Guest, tokens: list[int] = TOKENS, adapter: str = "") -> Text:
     """A text that has been computed, and is there for others."""
-    text = Text(guest, adapter)
-    text.match(tokens)
-    text.run(tokens)
+    text = begun(guest, tokens, adapter)
     guest.server.drain()
     return text
 
 
 def test_what_one_instance_computed_another_of_its_user_finds(server: Server) -> None:
     ann, heir, ben = Guest(server), Guest(server), Guest(server, server.launch("ben"))
-    text = Text(ann)
-    assert text.match(TOKENS) == 0
-    assert text.tokens == []
-    text.run(TOKENS)
-    server.drain()
+    computed(ann)
     assert found(heir, TOKENS) == 12
     assert found(heir, TOKENS[:11]) == 8
     assert found(heir, [*TOKENS[:7], 99, *TOKENS[8:]]) == 4
@@ -230,9 +239,7 @@ def test_what_went_through_an_adapter_is_found_with_it_only(server: Server, gues
     with refused("not-found"):
         Text(guest, "z").match(TOKENS)
     # A text that goes through both is that of neither.
-    text = Text(guest)
-    text.match([])
-    text.run([1, 2, 3, 4])
+    text = begun(guest, [1, 2, 3, 4])
     text.adapter = "x"
     text.run([5, 6, 7, 8])
     server.drain()
@@ -252,9 +259,7 @@ def test_what_went_through_an_adapter_is_found_with_it_only(server: Server, gues
 
 def test_who_asks_while_the_first_computes_waits_for_it(server: Server) -> None:
     first, *others = [Guest(server) for _ in range(6)]
-    text = Text(first)
-    assert text.match(TOKENS) == 0
-    text.run(TOKENS)
+    text = begun(first)
     futures = []
     for guest in others:
         future = Text(guest).match(TOKENS)
@@ -277,9 +282,7 @@ def test_who_asks_while_the_first_computes_waits_for_it(server: Server) -> None:
 @pytest.mark.parametrize("end", ["kill", "fail"])
 def test_who_waits_for_what_never_comes_computes_it(server: Server, end: str) -> None:
     first, second, third = Guest(server), Guest(server), Guest(server)
-    text = Text(first)
-    text.match(TOKENS)
-    text.run(TOKENS)
+    begun(first)
     waits = [(guest, Text(guest).match(TOKENS)) for guest in (second, third)]
     if end == "kill":
         server.registry.kill(first.instance, "test")
@@ -290,9 +293,7 @@ def test_who_waits_for_what_never_comes_computes_it(server: Server, end: str) ->
     for guest, future in waits:
         take(guest.instance, future)
     assert len(server.service.prefixes._nodes) == 0
-    text = Text(second)
-    assert text.match(TOKENS) == 0
-    text.run(TOKENS)
+    begun(second)
     assert Text(third).match(TOKENS)
     server.drain()
     assert found(third, TOKENS) == 12
@@ -301,9 +302,7 @@ def test_who_waits_for_what_never_comes_computes_it(server: Server, end: str) ->
 
 def test_what_has_been_sent_when_its_instance_ends_is_kept(server: Server) -> None:
     first, second = Guest(server), Guest(server)
-    text = Text(first)
-    text.match(TOKENS)
-    text.run(TOKENS)
+    begun(first)
     while first.instance.queued_commands and any(
         q.queue.pending for q in first.instance.queues.values()
     ):
@@ -376,10 +375,7 @@ def test_steps_that_were_taken_back_leave_nothing(server: Server, guest: Guest) 
 
 def test_pages_that_entered_cannot_change_but_can_leave(server: Server) -> None:
     guest, other = Guest(server), Guest(server)
-    text = Text(guest)
-    text.match(TOKENS)
-    text.run(TOKENS)
-    settle(guest)
+    text = computed(guest)
     with refused("immutable"):
         guest.truncate(pair(text.pages[0]), 1)
     with refused("immutable"):
@@ -402,8 +398,7 @@ def test_under_pressure_what_was_not_asked_for_the_longest_goes_first_and_before
 ) -> None:
     texts = [[number] * 17 for number in range(4)]  # four pages and one token each
     for tokens in texts:
-        text = computed(guest, tokens)
-        text.release()
+        computed(guest, tokens).release()
     assert found(guest, texts[0]) == 16
     stats = server.service.stats()
     assert stats["kv_pages_free"] == 24
@@ -459,8 +454,7 @@ def test_what_is_faster_back_from_host_memory_than_computed_moves_there(
     server.service.prefixes._away._pays = lambda pages: True
     texts = [[number] * 17 for number in range(5)]  # four pages and one token each
     for tokens in texts:
-        text = computed(guest, tokens)
-        text.release()
+        computed(guest, tokens).release()
     taken = guest.pages(20)
     stats = server.service.stats()
     assert (stats["prefix_pages"], stats["prefix_pages_moved"]) == (4, 12)
@@ -512,11 +506,7 @@ def test_of_the_user_with_the_most_in_host_memory_the_oldest_goes(server: Server
     ann, ben = Guest(server), Guest(server, server.launch("ben"))
 
     def move(guest: Guest, number: int) -> None:
-        text = Text(guest)
-        text.match([number] * 16)
-        text.run([number] * 16)
-        server.drain()
-        text.release()
+        computed(guest, [number] * 16).release()
         service.prefixes._evict(4)
         server.drain()
 
@@ -535,11 +525,7 @@ def test_nobody_goes_on_with_pages_that_did_not_reach_host_memory(
     """Asked for again before the worker has told that they could not be moved."""
     server.service.prefixes._away._pays = lambda pages: True
     for number in range(5):
-        text = Text(guest)
-        text.match([number] * 17)
-        text.run([number] * 17)
-        server.drain()
-        text.release()
+        computed(guest, [number] * 17).release()
     server.worker.fail_kinds = {"swap_out"}
     allocate.dealloc_kvpage(guest.instance, guest.queue, guest.pages(20))
     first, second = Guest(server), Guest(server)
@@ -588,10 +574,8 @@ def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
     turns = []
     for number in range(2):
         guest = Guest(server)
-        text = Text(guest)
-        text.match([number] * 32)
-        for _ in range(2):
-            text.run([number] * 16)
+        text = computed(guest, [number] * 16)
+        text.run([number] * 16)
         server.drain()
         text.release()
         server.parts.models.await_tools(guest.instance, ["build"])
@@ -642,53 +626,41 @@ class Deceit:
         guest, start = text.guest, len(text.tokens)
         embeds = guest.embeds(2)
         embed_txt(guest.instance, guest.queue, [1, 2], [start, 1, start + 5, 1], embeds)
-        text.keep(embeds, 2)
-        text.tokens += [1, 2]
-        return 1
+        return text.extend(embeds, [1, 2])
 
     def positions_from_elsewhere(self, text: Text) -> int:
         guest = text.guest
         embeds = guest.embeds(2)
         guest.embed([1, 2], 1, embeds)
-        text.keep(embeds, 2)
-        text.tokens += [1, 2]
-        return 1
+        return text.extend(embeds, [1, 2])
 
     def other_embeds_than_the_newest(self, text: Text) -> int:
         guest, start = text.guest, len(text.tokens)
         old, new = guest.embeds(2), guest.embeds(2)
         guest.embed([1, 2], start, old)
         guest.embed([3, 4], start, new)
-        text.keep(old, 2)
-        text.tokens += [3, 4]
-        return 1
+        return text.extend(old, [3, 4])
 
     def an_embed_written_twice(self, text: Text) -> int:
         guest, start = text.guest, len(text.tokens)
         embeds = guest.embeds(2)
         guest.embed([1, 2], start, embeds)
         guest.embed([3], start, [embeds[0], 1])
-        text.keep(embeds, 2)
-        text.tokens += [1, 2]
-        return 1
+        return text.extend(embeds, [1, 2])
 
     def an_embed_that_is_a_copy(self, text: Text) -> int:
         guest, start = text.guest, len(text.tokens)
         embeds = guest.embeds(2)
         guest.embed([1, 2], start, embeds)
         guest.copy_embeds([embeds[0], 1], [embeds[0] + 1, 1], [start + 1, 1])
-        text.keep(embeds, 2)
-        text.tokens += [1, 2]
-        return 1
+        return text.extend(embeds, [1, 2])
 
     def a_hidden_state_for_a_token(self, text: Text) -> int:
         guest, start = text.guest, len(text.tokens)
         embeds = guest.embeds(1)
         guest.embed([1], start, embeds)
         guest.forward([], embeds, [], embeds)
-        text.keep(embeds, 1)
-        text.tokens.append(1)
-        return 1
+        return text.extend(embeds, [1])
 
     def an_embed_that_failed(self, text: Text) -> int:
         guest, start = text.guest, len(text.tokens)
@@ -700,8 +672,7 @@ class Deceit:
         guest.embed([1, 2], start, embeds)
         settle(guest)
         guest.server.worker.fail_kinds = set()
-        text.keep(embeds, 2)
-        text.tokens += [1, 2]
+        text.extend(embeds, [1, 2])
         return 0
 
     def a_mask(self, text: Text) -> int:

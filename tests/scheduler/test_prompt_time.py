@@ -7,7 +7,6 @@ from typing import Any
 from support.prompts import Decoder, Prompt, Timed, forwards
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.api import allocate
 from pie_py.config.keys import LOCAL_USER
 
 FACTS: dict[str, Any] = {"kv_pages": 1400, "embeds": 11_000, "max_batch_tokens": 2048}
@@ -129,12 +128,7 @@ def test_what_comes_after_the_plan_does_not_wait_for_a_batch_of_prompts_alone() 
         before = len(took)
         for plan in range(count):
             for guest in mallory:
-                if not guest.instance.queued_commands:
-                    pages, embeds = guest.pages(75), guest.embeds(600)
-                    guest.embed([1] * 600, 0, embeds)
-                    guest.forward([], embeds, pages)
-                    allocate.dealloc_kvpage(guest.instance, guest.queue, pages)
-                    allocate.dealloc_emb(guest.instance, guest.queue, embeds)
+                guest.flood(600)
             if plan % 3 == 0 and len(decoder.tokens) == 16:
                 server.end(decoder.guest.instance)
                 decoder = Decoder(server, "victim")

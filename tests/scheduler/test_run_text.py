@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-from scheduler.test_eviction import Machine
+from scheduler.test_eviction import Machine, pause
 from scheduler.test_runs import SAMPLERS, Runner
-from support.puppets import Puppet, PuppetProgram, call
+from support.puppets import PuppetProgram, call
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.instances.futures import Future, FutureKind
+from pie_control.instances.futures import FutureKind
 from pie_control.instances.mailbox import Outbox
 from pie_control.scheduler.commands.run import LEAD
 
@@ -130,7 +129,6 @@ def test_a_run_whose_pages_were_evicted_goes_on_when_its_client_reads() -> None:
     """Its guest waits for the whole text, and has no turn that would bring them back."""
     machine = Machine(kv_pages=20, host_pages=40)
     machine.parts.models.codecs["symbolic"] = Words()  # type: ignore[assignment]
-    tool: list[Future] = []
     read: list[int] = []
 
     def reads(guest: Any) -> PuppetProgram:
@@ -143,25 +141,15 @@ def test_a_run_whose_pages_were_evicted_goes_on_when_its_client_reads() -> None:
 
     def takes_pages(guest: Guest) -> PuppetProgram:
         guest.pages(17)
-        tool.append(guest.instance.futures.create_outside(FutureKind.DONE, "tool"))
-        yield from call(runtime.wait, guest.instance, [tool[0].handle])
-        return "ok"
-
-    def start(guest: Guest, program: Callable[[Any], PuppetProgram]) -> Guest:
-        puppet = Puppet(program(guest))
-        machine.puppets.append(puppet)
-        guest.instance.guest = cast(Any, puppet)
-        machine.executor.add(guest.instance)
-        machine.settle()
-        return guest
+        return (yield from pause(guest))
 
     reader = Runner(machine)
     reader.instance.outbox = Outbox(4, 10_000)
-    start(reader, reads)
-    start(Guest(machine), takes_pages)
-    assert machine.counts["absent"] == 1
-    tool[0].resolve()
+    machine.add(reader, reads(reader))
     machine.settle()
+    machine.begin(takes_pages)
+    assert machine.counts["absent"] == 1
+    machine.answer(0)
     for _ in range(200):
         while reader.instance.outbox.pop() is not None:
             pass

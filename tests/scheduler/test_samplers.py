@@ -38,6 +38,12 @@ def ready_guest(server: Server, tokens: int = 3) -> tuple[Guest, list[int], int]
     return guest, pages, embeds[0]
 
 
+def masked(guest: Guest, embed: int, mask: TokenMask | None, told: Any = None) -> int:
+    """A choice of a new sampler, with a mask that may come late."""
+    target = guest.instance.queues[guest.queue]
+    return enqueue_sample(guest.instance, target, embed, guest.sampler(), mask, told)
+
+
 def batches(server: Server) -> list[tuple[str, int]]:
     sizes = [(kind, commands) for kind, commands, _ in server.worker.sizes]
     server.worker.sizes.clear()
@@ -132,14 +138,12 @@ def test_samples_of_several_are_one_batch_and_of_one_sampler_are_not() -> None:
 def test_a_mask_that_comes_late_holds_back_that_sample_alone(server: Server) -> None:
     guest, pages, embed = ready_guest(server)
     neighbour, _, beside = ready_guest(server)
-    sampler, other = guest.sampler(), neighbour.sampler()
     notified = []
     mask = TokenMask(notify=lambda: notified.append(True))
     told: list[object] = []
-    target = guest.instance.queues[guest.queue]
-    future = enqueue_sample(guest.instance, target, embed, sampler, mask, told.append)
+    future = masked(guest, embed, mask, told.append)
     after = guest.dist(embed)
-    free = neighbour.sample(beside, other)
+    free = neighbour.sample(beside, neighbour.sampler())
     server.drain()
     assert neighbour.ready(free)
     assert guest.used(pages) == [3, 0]  # its forward has run
@@ -159,8 +163,7 @@ def test_a_mask_that_comes_late_holds_back_that_sample_alone(server: Server) -> 
 def test_a_mask_that_is_there_in_time_notifies_nobody(server: Server) -> None:
     guest, _, embed = ready_guest(server)
     mask = TokenMask(notify=lambda: pytest.fail("nobody waits"))
-    target = guest.instance.queues[guest.queue]
-    future = enqueue_sample(guest.instance, target, embed, guest.sampler(), mask)
+    future = masked(guest, embed, mask)
     mask.finish(np.full(32, 1, np.uint32))
     server.drain()
     assert guest.take_sample(future) % 32 == 0
@@ -198,8 +201,7 @@ def test_a_masks_error_is_the_samples_error(server: Server) -> None:
     mask = TokenMask()
     mask.finish(np.zeros(32, np.uint32), "the grammar: too complex")
     told: list[object] = []
-    target = guest.instance.queues[guest.queue]
-    future = enqueue_sample(guest.instance, target, embed, guest.sampler(), mask, told.append)
+    future = masked(guest, embed, mask, told.append)
     server.drain()
     with pytest.raises(ApiError, match=r"^limit-exceeded: the grammar: too complex"):
         guest.take_sample(future)
@@ -211,8 +213,7 @@ def test_a_batch_that_fails_tells_everybody(server: Server, lost: bool) -> None:
     guest, _, embed = ready_guest(server)
     server.drain()
     told: list[object] = []
-    target = guest.instance.queues[guest.queue]
-    future = enqueue_sample(guest.instance, target, embed, guest.sampler(), None, told.append)
+    future = masked(guest, embed, None, told.append)
     if lost:
         server.scheduler.fail_all("the worker died")
     else:

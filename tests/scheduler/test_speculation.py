@@ -30,6 +30,17 @@ def guessing(**facts: Any) -> Server:
     return Server(**{**most, **facts})
 
 
+def begun(
+    server: Server, sampler: str, guesses: list[int], most: int = 16, text: int = 3
+) -> tuple[Runner, int]:
+    """A guest whose run of 30 tokens guesses."""
+    guest = Runner(server, text)
+    server.drain()
+    run = guest.start(guest.sampler(sampler), 30)
+    guest.speculate(run, guesses, most)
+    return guest, run
+
+
 def slow_lookup(tokens: list[int]) -> Found | None:
     """As `PromptLookup.find` by definition, whatever the number of places."""
     best = None
@@ -160,10 +171,7 @@ def test_right_guesses_are_accepted_several_at_a_time(sampler: str) -> None:
     server = guessing()
     plain = Runner(server)
     expected = plain.steps(plain.sampler(sampler), 30)
-    guest = Runner(server)
-    server.drain()
-    run = guest.start(guest.sampler(sampler), 30)
-    guest.speculate(run, expected, 16)
+    guest, run = begun(server, sampler, expected)
     before = server.scheduler.plans_sent
     server.drain()
     assert server.scheduler.plans_sent - before < 12
@@ -197,18 +205,9 @@ def test_wrong_guesses_wait_for_the_tokens_that_a_journal_has() -> None:
 @pytest.mark.parametrize(("vocabulary", "most_plans"), [(1, 12), (2, 28), (1000, 40)])
 def test_guesses_without_a_text(sampler: str, vocabulary: int, most_plans: int) -> None:
     # Of few tokens, some guesses are right.
-    server = Server(
-        kv_pages=200,
-        max_batch_tokens=100,
-        max_batch_commands=50,
-        draft_embeds=20,
-        vocab_size=vocabulary,
-    )
+    server = guessing(vocab_size=vocabulary)
     expected = chosen(1, sampler, vocabulary)
-    guest = Runner(server, 1)
-    server.drain()
-    run = guest.start(guest.sampler(sampler), 30)
-    guest.speculate(run, [], 8)
+    guest, run = begun(server, sampler, [], 8, text=1)
     before = server.scheduler.plans_sent
     server.drain()
     assert server.scheduler.plans_sent - before < most_plans
@@ -220,10 +219,9 @@ def test_guesses_without_a_text(sampler: str, vocabulary: int, most_plans: int) 
 def test_an_instance_that_is_parked_while_its_guesses_are_verified() -> None:
     server = guessing()
     expected = chosen(3, SAMPLERS[1])
-    guest = Runner(server)
-    server.drain()
-    run = guest.start(guest.sampler(SAMPLERS[1]), 30)
-    guest.speculate(run, [7 if i % 6 == 5 else t for i, t in enumerate(expected)], 16)
+    guest, run = begun(
+        server, SAMPLERS[1], [7 if i % 6 == 5 else t for i, t in enumerate(expected)]
+    )
     got: list[int] = []
     for i in range(200):
         sent = server.send()
@@ -245,10 +243,7 @@ def test_a_step_that_fails_ends_the_run_that_guesses_in_it() -> None:
     for kind in ("embed_text", "embed_sampled", "forward", "sample"):
         server = guessing()
         expected = chosen(3, SAMPLERS[0])
-        guest = Runner(server)
-        server.drain()
-        run = guest.start(guest.sampler(SAMPLERS[0]), 30)
-        guest.speculate(run, expected, 16)
+        guest, run = begun(server, SAMPLERS[0], expected)
         while not server.worker.sizes or server.worker.sizes[-1][:1] != ("sample",):
             server.step()
         while guest.server.scheduler._runs._guesses._next == {}:
@@ -270,11 +265,8 @@ def test_a_choice_that_is_refused_among_right_guesses_ends_the_run_there(
     monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     server = guessing()
-    guest = Runner(server)
-    server.drain()
-    run = guest.start(guest.sampler(SAMPLERS[0]), 30)
     expected = chosen(3, SAMPLERS[0])
-    guest.speculate(run, expected, 16)
+    guest, run = begun(server, SAMPLERS[0], expected)
     whole = server.worker.run
     before: list[int] = []  # tokens that had come
 

@@ -117,6 +117,14 @@ class Prepared(Guest):
         self.got: list[int] = []
 
 
+def line_of(count: int, **facts: Any) -> tuple[Line, list[Prepared]]:
+    """A line, and guests that are prepared."""
+    line = Line(**facts)
+    guests = [Prepared(line.server) for _ in range(count)]
+    line.server.drain()
+    return line, guests
+
+
 def waits() -> PuppetProgram:
     """A guest that waits for ever."""
     yield
@@ -179,9 +187,7 @@ def test_no_batch_is_split(guests: list[tuple[bool, int, int, int]]) -> None:
     """Programs of both sorts that begin at any time: each has a forward in every plan till its
     end.
     """
-    line = Line(samplers=8, count_rows=8)
-    made = [Prepared(line.server) for _ in guests]
-    line.server.drain()
+    line, made = line_of(len(guests), samplers=8, count_rows=8)
     line.begin()
     late = sorted(range(len(guests)), key=lambda i: guests[i][3])
     time = 0
@@ -206,9 +212,7 @@ def test_no_batch_is_split(guests: list[tuple[bool, int, int, int]]) -> None:
 
 
 def test_the_worker_never_waits_for_guests_that_run_ahead() -> None:
-    line = Line()
-    guests = [Prepared(line.server) for _ in range(4)]
-    line.server.drain()
+    line, guests = line_of(4)
     for i, guest in enumerate(guests):
         line.start(i, guest, ahead(guest, 20 - 5 * i, wasted=1))  # their ends make no gap either
     line.run()
@@ -222,9 +226,7 @@ def test_sequences_keep_their_order_from_step_to_step() -> None:
     """Two plans in flight are two circles of guests; each would keep the order in which it
     began.
     """
-    line = Line()
-    guests = [Prepared(line.server) for _ in range(4)]
-    line.server.drain()
+    line, guests = line_of(4)
     for couple in ((2, 0), (3, 1)):
         for i in couple:
             line.start(i, guests[i], ahead(guests[i], 8))
@@ -242,9 +244,7 @@ def test_sequences_keep_their_order_from_step_to_step() -> None:
 
 
 def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
-    line = Line()
-    early, late, last = (Prepared(line.server) for _ in range(3))
-    line.server.drain()
+    line, [early, late, last] = line_of(3)
     hour = 3600 * 10**9
     line.start(0, early, by_token(early, 1))
     line.begin()
@@ -269,9 +269,7 @@ def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
 
 
 def test_a_guest_that_has_gone_is_not_waited_for() -> None:
-    line = Line()
-    first, second = Prepared(line.server), Prepared(line.server)
-    line.server.drain()
+    line, [first, second] = line_of(2)
     line.start(0, first, by_token(first, 9))
     line.start(1, second, ahead(second, 9))
     line.begin()
@@ -286,9 +284,7 @@ def test_a_guest_that_has_gone_is_not_waited_for() -> None:
 
 
 def test_guests_that_have_not_had_their_turn_go_along() -> None:
-    line = Line()
-    guest = Prepared(line.server)
-    line.server.drain()
+    line, [guest] = line_of(1)
     line.start(0, guest, ahead(guest, 9))
     line.begin()
     assert line.link.in_flight == 2
@@ -319,9 +315,7 @@ def test_an_idle_worker_waits_for_launches_that_arrive() -> None:
 
 
 def test_nothing_follows_a_plan_that_surely_takes_long_until_its_end_is_near() -> None:
-    line = Line()
-    guest = Prepared(line.server)
-    line.server.drain()
+    line, [guest] = line_of(1)
     line.start(0, guest, by_token(guest, 1))
     line.begin()
     line.link.results[0].results[-1].nanoseconds = 10**9  # for one input
@@ -337,9 +331,7 @@ def test_nothing_follows_a_plan_that_surely_takes_long_until_its_end_is_near() -
 
 
 def test_steps_of_runs_are_cut_where_something_else_waits() -> None:
-    line = Line()
-    guest = Prepared(line.server)
-    line.server.drain()
+    line, [guest] = line_of(1)
     run = guest.sampler(GREEDY), guest.ring[0], 1, guest.ring[1], guest.held, guest.held
     guest.embed([5], 1, [guest.ring[0], 1])
     start_run(guest.instance, guest.queue, *run, "", 30, [])
@@ -475,9 +467,7 @@ class InPairs(Adaptive):
 
 
 def test_a_policy_by_path_decides_how_long_what_is_ready_waits_for_more() -> None:
-    line = Line(policy=f"{__name__}:InPairs")
-    one, two = Prepared(line.server), Prepared(line.server)
-    line.server.drain()
+    line, [one, two] = line_of(2, policy=f"{__name__}:InPairs")
     line.start(1, one, by_token(one, 1))
     line.begin()
     assert not line.link.plans

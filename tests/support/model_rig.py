@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from pie_inference.loading.assembly import load_models
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
 from support.reference import load
+
+Checkpoints = Callable[[str], Path]  # the fixture `checkpoint`: that of a family
 
 
 def ints(values: ArrayLike) -> NDArray[np.int32]:
@@ -101,38 +104,27 @@ class Stream:
         return [self.pages[i // size] * size + i % size for i in range(first, end)]
 
 
+@dataclass
 class Step:
     """What one sequence does in a forward."""
 
-    def __init__(
-        self,
-        sequence: Stream,
-        tokens: Sequence[int],
-        *,
-        positions: Sequence[int] | None = None,
-        outputs: int = 1,
-        keep: bool = True,
-        mask: Sequence[int] = (),
-        masked: bool = False,
-        adapter: int = -1,
-        observed: int = 0,
-        detail: int = 0,
-        attends: int = -1,
-        attend_step: int = 0,
-    ) -> None:
-        self.sequence = sequence
-        self.tokens = list(tokens)
-        first = sequence.used
-        self.positions = list(positions or range(first, first + len(self.tokens)))
-        self.outputs = outputs
-        self.keep = keep
-        self.mask = list(mask)
-        self.masked = masked
-        self.adapter = adapter
-        self.observed = observed
-        self.detail = detail
-        self.attends = attends
-        self.attend_step = attend_step
+    sequence: Stream
+    tokens: Sequence[int]
+    _: KW_ONLY
+    positions: Sequence[int] = ()  # those that follow, if none are given
+    outputs: int = 1
+    keep: bool = True
+    mask: Sequence[int] = ()
+    masked: bool = False
+    adapter: int = -1
+    observed: int = 0
+    detail: int = 0
+    attends: int = -1
+    attend_step: int = 0
+
+    def __post_init__(self) -> None:
+        first = self.sequence.used
+        self.positions = self.positions or range(first, first + len(self.tokens))
 
 
 class Rig:
@@ -211,6 +203,11 @@ class Rig:
             return list(torch.split(self.model.embeds.read(ints(outputs)), wanted))
         logits = handlers.sample.logits_of(self.model, ints(outputs)).float()
         return list(torch.split(logits, wanted))
+
+    def read(self, tokens: Sequence[int], **how: Any) -> torch.Tensor:
+        """Logits after each token of a new sequence that is read at once, as a `Step` says."""
+        step = Step(self.sequence(len(tokens)), tokens, outputs=len(tokens), **how)
+        return self.forward(step)[0]
 
     @torch.inference_mode()
     def run(self, sequence: Stream, inputs: Sequence[int], outputs: Sequence[int]) -> None:

@@ -9,11 +9,14 @@ from pie_control.errors import ApiError
 from pie_control.wasm.guest import Status
 from pie_control.wasm.linker import SUSPENDED
 
-PuppetProgram = Generator[None, Any, str]
+PuppetProgram = Generator[Any, Any, str]
+SPIN = object()
 
 
 class Puppet:
-    """A generator in the place of a Wasm guest: it yields where a host call has suspended it."""
+    """A generator in the place of a Wasm guest: it yields where a host call has suspended it, and
+    `SPIN` where its slice ends.
+    """
 
     cpu_ns = 0
 
@@ -33,16 +36,15 @@ class Puppet:
         if self._waits:
             return Status.WAITING
         answer, self._answer = self._answer, None
-        self._waits = True
         try:
-            self._program.send(answer)
+            self._waits = self._program.send(answer) is not SPIN
         except StopIteration as end:
             self.outcome = (True, end.value)
             return Status.DONE
         except ApiError as error:
             self.outcome = (False, str(error))
             return Status.DONE
-        return Status.WAITING
+        return Status.WAITING if self._waits else Status.RUNNING
 
     def close(self) -> None:
         pass

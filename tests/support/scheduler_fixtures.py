@@ -304,6 +304,15 @@ class Guest:
     def ready(self, future: int) -> bool:
         return self.instance.futures.get(future).ready
 
+    def flood(self, inputs: int) -> None:
+        """A forward of so many inputs that leaves nothing, if none is queued."""
+        if not self.instance.queued_commands:
+            pages, embeds = self.pages(-(-inputs // 8)), self.embeds(inputs)
+            self.embed([1] * inputs, 0, embeds)
+            self.forward([], embeds, pages)
+            allocate.dealloc_kvpage(self.instance, self.queue, pages)
+            allocate.dealloc_emb(self.instance, self.queue, embeds)
+
     def filled(self, tokens: int) -> list[int]:
         """Pages that hold this many tokens, once the server has run."""
         size = self.server.facts.page_size
