@@ -203,6 +203,15 @@ def test_users_upload_their_own_and_replace_them_in_use(
         assert generated() == expected
     until(lambda: {"model": "test", "name": "own"} not in client.adapters())
 
+    with server.client() as other:
+        other.upload_adapter("own", adapters["c"], for_session=True)
+        client.upload_adapter("own", adapters["c"])  # to stay
+        gone = other.upload_adapter("gone", adapters["a"], for_session=True)
+        client.unload_adapter("gone")
+        assert client.upload_adapter("gone", adapters["a"]) == gone
+    assert {"own", "gone"} <= {each["name"] for each in client.adapters()}
+    client.unload_adapter("own")
+    client.unload_adapter("gone")
     server.worker.suspend()
     anyio.run(_leave_while_it_loads, server.endpoint, adapters["c"])
     server.worker.resume()

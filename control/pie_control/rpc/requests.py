@@ -239,9 +239,14 @@ class Requests:
         for each in of_name:
             if each.hash != file.hash:
                 self._forget_adapter(user, each.name, each.hash)  # also of another model
-                own.pop((each.name, each.hash), None)
         if not asked.session:
-            own.pop(key, None)
+            self._outlives_sessions(user, key)
+
+    def _outlives_sessions(self, user: str, key: tuple[str, str]) -> None:
+        """An adapter of a user goes with none of their sessions any more."""
+        for session, own in self._of_session.items():
+            if session.user == user:
+                own.pop(key, None)
 
     def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
         user, name = session.user, asked.name
@@ -256,6 +261,7 @@ class Requests:
 
     def _forget_adapter(self, user: str, name: str, version: str) -> None:
         """Unloads what a user has uploaded, and removes it from the disk."""
+        self._outlives_sessions(user, (name, version))
         self._parts.adapters.unload_version(user, name, version)
         files = self._parts.programs.list(user)
         self._parts.programs.remove(
