@@ -144,12 +144,26 @@ def test_no_references_hold_a_loop(both: tuple[Server, Gateway]) -> None:
         made = respond([said], metadata={"k": "v" * 8_000_000}).json()["id"]
         for what in ("", "?stream=true", "/input_items"):
             assert http.get(f"/v1/responses/{made}{what}").status_code == 200
-        long = respond([said]).json()["id"]
+    watched.check()
+
+
+@pytest.mark.nightly
+def test_no_long_conversation_holds_a_loop(both: tuple[Server, Gateway]) -> None:
+    watched = Watched(both)
+    said = [{"type": "message", "role": "user", "content": "e"}]
+    with both[1].http() as http:
+
+        def respond(items: list[Any], **more: Any) -> str:
+            asked = {"model": "pie-tiny", "input": items, "max_output_tokens": 1, **more}
+            answer = http.post("/v1/responses", json=asked)
+            assert answer.status_code == 200
+            return str(answer.json()["id"])
+
+        long = respond(said)
         for _ in range(5):
-            more = [{"type": "reasoning"}] * 120_000
-            long = respond(more, previous_response_id=long).json()["id"]
+            long = respond([{"type": "reasoning"}] * 120_000, previous_response_id=long)
         watched.more()  # of what has gone before
-        assert respond([said], previous_response_id=long).status_code == 200
+        respond(said, previous_response_id=long)
     watched.note("a short request in one")
     watched.check()
 
