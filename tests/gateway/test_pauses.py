@@ -98,13 +98,19 @@ def test_a_conversation_with_a_fast_tool_keeps_its_prefix(
     slow.turn()
     fill(client, 30, PAGES - 8)
 
-    first, second = conversation("fast", "first"), conversation("slow", "second")
-    first.turn()
-    second.turn()
-    until_over(client)
-    fill(client, 31, PAGES - 45)  # what is left has room for one, and what both begin with
-    before = first.prompt
-    assert first.turn() > before - PAGE
+    for _ in range(5):
+        first, second = conversation("fast", "first"), conversation("slow", "second")
+        first.turn()
+        begun = time.monotonic()
+        second.turn()
+        until_over(client)
+        fill(client, 31, PAGES - 45)  # what is left has room for one, and what both begin with
+        before = first.prompt
+        late = time.monotonic() - begun > seconds  # the machine is busy: its tool is not fast
+        kept = first.turn() > before - PAGE
+        if kept or not late:
+            break
+    assert kept
     before = second.prompt
     assert second.turn() < before - PAGE
 
