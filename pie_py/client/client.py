@@ -644,7 +644,7 @@ class Client:
         has seen such waits take.
 
         Raises:
-            RpcError: `not-found` if the instance ended too long ago.
+            RpcError: `not-found` if it begins to wait, and the instance ended too long ago.
         """
         await self._route.ask(methods.AwaitTools(instance_id, [*tools], person))
 

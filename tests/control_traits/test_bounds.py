@@ -85,7 +85,7 @@ def with_many_tags(instance: Instance, folder: Path, budgets: dict[str, Budget])
     )
     for number in range(MOST_ROWS + 20):
         instance.tag = f"tag {number}"
-        ledger.waited(instance, 1.0)
+        ledger.waited(instance.account, 1.0)
     return ledger
 
 

@@ -46,6 +46,7 @@ def test_what_was_used_is_kept_by_program_and_tag(tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("u")
     with Server(folder) as server, server.client() as client:
         client.upload(WRITES, "writes")
+        client.upload(b"async def main(args):\n    return 'x' * 4_000_000", "long")
         client.launch("writes").result()
         last = client.launch("writes", ["child"], tag="ann")
         last.result()
@@ -59,10 +60,15 @@ def test_what_was_used_is_kept_by_program_and_tag(tmp_path_factory: pytest.TempP
         assert plain["page_seconds"] > 0 < plain["cpu_seconds"]
         client.await_tools(last.id, ["search"])
         time.sleep(0.2)
+        for _ in range(8):  # records that take the place of its own; its wait stays
+            client.launch("long").result()
+        with pytest.raises(RpcError, match="not-found"):
+            client.logs(last.id)
         client.await_tools(last.id, [])
         assert 0.2 <= of(client, tag="ann")["tool_seconds"] < 60
         with Gateway(server, folder) as gateway, gateway.http() as http:
             body = {"model": "pie-tiny", "prompt": TEXT, "max_tokens": 3, "user": "eve"}
+            body["ignore_eos"] = True
             assert http.post("/v1/completions", json=body).status_code == 200
         until(lambda: of(client, tag="eve")["generated_tokens"] == 3)
         before = client.usage()
@@ -84,6 +90,7 @@ def test_a_budget_that_is_spent_ends_its_program_by_name(
         with pytest.raises(RpcError, match=r"budget is 0.3 \(budgets.spins.cpu_seconds\)"):
             client.launch("spins")
         client.upload(WRITES, "writes")
+        client.upload(b"async def main(args):\n    return 'x' * 4_000_000", "long")
         client.launch("writes").result()
 
         def is_refused() -> bool:

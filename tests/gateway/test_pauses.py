@@ -92,22 +92,17 @@ def test_a_conversation_with_a_fast_tool_keeps_its_prefix(
     seconds = time.monotonic() - begun
     slow = conversation("slow", "learnt")
     slow.turn()
-    begun, token = time.monotonic(), 40
-    while time.monotonic() - begun < 10 * seconds:  # that is what its tool takes
-        fill(client, token := token + 1, 2)
+    time.sleep(max(2.0, 10 * seconds))  # that is what its tool takes
     slow.turn()
     fill(client, 30, PAGES - 8)
 
-    for _ in range(5):  # on a busy machine its tool is late, at times, and no longer fast
-        first, second = conversation("fast", "first"), conversation("slow", "second")
-        first.turn()
-        second.turn()
-        until_over(client)
-        fill(client, 31, PAGES - 45)  # what is left has room for one, and what both begin with
-        before = first.prompt
-        if kept := first.turn() > before - PAGE:
-            break
-    assert kept, "the oldest leaves first, each time"
+    first, second = conversation("fast", "first"), conversation("slow", "second")
+    first.turn()
+    second.turn()
+    until_over(client)
+    fill(client, 31, PAGES - 45)  # what is left has room for one, and what both begin with
+    before = first.prompt
+    assert first.turn() > before - PAGE, "the oldest leaves first"
     before = second.prompt
     assert second.turn() < before - PAGE
 

@@ -595,7 +595,7 @@ def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
     assert Text(third).match([9] * 41) == 0, "each instance waits once"
     look()
     assert not late.ready(first)
-    server.parts.models.await_tools(turns[0], [])
+    assert server.parts.models.go_on(turns[0].id, "ann") is not None
     look()
     assert (late.ready(first), later.ready(second)) == (True, False), "one at a time"
     take(late.instance, first)

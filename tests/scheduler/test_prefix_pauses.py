@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pie_control.instances.instance import Account
 from pie_control.interception.policy_input import Durations
 from pie_control.prefix.pauses import Pauses
 from pie_control.prefix.tree import Node, Pending, grow
 from pie_control.resources.pools import PagePool
 
+ANN = Account("ann", "chat", "")
 WIDTH = 4  # bytes of a page's edge: one token
 
 
@@ -40,7 +42,7 @@ class Cache:
         return path[-1]
 
     def wait(self, name: str, text: list[int], tool: str) -> None:
-        self.pauses.begin(name, "ann", tool, self.use(text), self.now)
+        self.pauses.begin(name, ANN, tool, self.use(text), self.now)
 
     def rests(self, text: list[int]) -> list[float]:
         """Of the pages of a text, from the first on."""
@@ -71,7 +73,7 @@ def test_what_two_texts_have_rests_until_the_first_goes_on(cache: Cache) -> None
     cache.now += 3.0
     assert cache.rests([1, 2, 3]) == [2.0, 2.0, 2.0]
     assert cache.rests([1, 2, 4]) == [2.0, 2.0, 493.0]
-    cache.pauses.end("first", cache.now)
+    cache.pauses.end("first", "ann", cache.now)
     assert cache.rests([1, 2, 4]) == [7.0, 7.0, 493.0]
 
 
@@ -79,7 +81,8 @@ def test_a_wait_that_ends_is_what_the_next_one_expects(cache: Cache) -> None:
     cache.wait("one", [1], "new")
     cache.now += 90.0
     assert cache.rests([1]) == [90.0], "as long as so far, where nothing is known"
-    cache.pauses.end("one", cache.now)
+    assert cache.pauses.end("one", "ben", cache.now) is None, "it is not ben's"
+    assert cache.pauses.end("one", None, cache.now) == (90.0, ANN)
     cache.wait("two", [2], "new")
     assert cache.rests([2]) == [90.0]
     cache.pool.stamps[:] += 1
@@ -101,6 +104,16 @@ def test_who_asks_for_a_conversations_own_pages_goes_on_with_it(cache: Cache) ->
     assert not cache.pauses.soon("ann", cache.now, lambda pages: 0.0).any()
 
 
+def test_who_asks_for_what_is_left_of_a_conversation_may_be_another(cache: Cache) -> None:
+    cache.wait("one", [1, 2, 3, 4], "new")
+    cache.pool.stamps[2:] += 1
+    cache.pauses.asked("ann", np.array([0, 1], np.int32), cache.now)
+    assert len(cache.pauses) == 1
+    cache.pool.stamps[2] -= 1
+    cache.pauses.asked("ann", np.array([0, 1, 2], np.int32), cache.now)
+    assert not len(cache.pauses)
+
+
 TEXTS = st.lists(st.integers(1, 3), min_size=1, max_size=5)
 TOOLS = st.sampled_from([None, "fast", "slow", "unknown"])
 
@@ -111,7 +124,7 @@ def test_no_page_goes_before_those_behind_it(uses: list[tuple[list[int], str | N
     cache.history.add("ann", "fast", 2.0)
     cache.history.add("ann", "slow", 50.0)
     for at, (text, tool, ends) in enumerate(uses):
-        cache.pauses.end(str(at - ends), cache.now)
+        cache.pauses.end(str(at - ends), "ann", cache.now)
         if tool is None:
             cache.use(text)
         else:

@@ -10,7 +10,7 @@ import resource
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -36,6 +36,14 @@ SPANS = 512  # newest waits and batches kept
 ARGUMENT_OVERHEAD = 64  # bytes that an argument takes in addition to its text
 
 Item = TypeVar("Item")
+
+
+class Account(NamedTuple):
+    """Whose account is charged with what an instance uses."""
+
+    user: str
+    program: str
+    tag: str
 
 
 class Handles(dict[int, Item]):
@@ -258,6 +266,11 @@ class Instance:
     def state(self) -> InstanceState:
         """Its state: it runs, or how it has ended."""
         return InstanceState.RUNNING if self.ended is None else self.ended.state
+
+    @property
+    def account(self) -> Account:
+        """Whose account is charged with what it uses."""
+        return Account(self.user, self.program.name, self.tag)
 
     @property
     def depth(self) -> int:

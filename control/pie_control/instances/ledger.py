@@ -18,7 +18,7 @@ import trio
 
 from pie_control.data_folder import BUSY_SECONDS
 from pie_control.errors import ApiError, exceeded
-from pie_control.instances.instance import Instance, InstanceState
+from pie_control.instances.instance import Account, Instance, InstanceState
 from pie_control.tasks import disk_may_refuse
 from pie_py.config.limits import Budget
 
@@ -69,9 +69,9 @@ class Ledger:
         """An instance has ended."""
         self._add(self._key(instance), self._used(instance))
 
-    def waited(self, instance: Instance, seconds: float) -> None:
-        """A conversation, a turn of which an instance has served, has waited for its tools."""
-        self._add(self._key(instance), {"tool_seconds": seconds})
+    def waited(self, account: Account, seconds: float) -> None:
+        """A conversation has waited for its tools."""
+        self._add((self._day(), *account), {"tool_seconds": seconds})
 
     def check(self, user: str, program: str) -> None:
         """Refuses to start a program whose budget is spent. Raises ApiError `limit-exceeded`."""
@@ -146,7 +146,7 @@ class Ledger:
         }
 
     def _key(self, instance: Instance) -> Key:
-        return self._day(), instance.user, instance.program.name, instance.tag
+        return self._day(), *instance.account
 
     def _day(self, before: int = 0) -> str:
         seconds = self._date_ns() // 10**9 - before * 86400

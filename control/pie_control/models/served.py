@@ -18,7 +18,7 @@ from pie_control.scheduler.next_plan import share_worker
 from pie_py.wire.plan import LOGIT_ROWS, NoTokens
 
 if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
+    from pie_control.instances.instance import Account, Instance
     from pie_control.scheduler.commands.run import RunCommand
     from pie_py.wire.plan import ModelDescription
 
@@ -123,18 +123,18 @@ class ServedModels:
         for service in self.services.values():
             service.drop_instance(instance)
 
-    def await_tools(self, instance: Instance, tools: list[str]) -> float:
-        """The conversation, a turn of which an instance has served, waits for tools; for none: it
-        goes on. Returns for how many seconds it has waited then.
-        """
-        waited = 0.0
+    def await_tools(self, instance: Instance, tools: list[str]) -> None:
+        """The conversation, a turn of which an instance has served, waits for tools."""
         kind = tool_kind("+".join(sorted({*tools}))[:MAX_TOOL])
         for service in self.services.values():
-            if tools:
-                service.prefixes.wait(instance, kind)
-            else:
-                waited = max(waited, service.prefixes.go_on(instance))
-        return waited
+            service.prefixes.wait(instance, kind)
+
+    def go_on(self, instance: str, user: str | None) -> tuple[float, Account] | None:
+        """The conversation goes on, if it waits and is the user's, or anybody's with None; the
+        instance may have been forgotten. For how many seconds it has waited, and on whose account.
+        """
+        ended = [service.prefixes.go_on(instance, user) for service in self.services.values()]
+        return max((each for each in ended if each is not None), default=None)
 
     def await_person(self, instance: Instance) -> None:
         """The conversation, a turn of which an instance has served, may go on by a person."""

@@ -23,7 +23,7 @@ from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.wire.plan import Int32
 
 if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
+    from pie_control.instances.instance import Account, Instance
     from pie_control.resources.pools import PagePool
     from pie_control.resources.space import Space
 
@@ -174,7 +174,7 @@ class PrefixCache:
     def wait(self, instance: Instance, kind: str) -> None:
         """The conversation, a turn of which an instance has served, waits for a tool."""
         if (end := self._ends.get(instance)) is not None:
-            self.pauses.begin(instance.id, instance.user, kind, end, self._clock())
+            self.pauses.begin(instance.id, instance.account, kind, end, self._clock())
 
     def await_person(self, instance: Instance) -> None:
         """The conversation has ended, or goes on when a person has read the answer."""
@@ -182,9 +182,9 @@ class PrefixCache:
             pages, own = text_pages(end)
             self._answered[pages[len(pages) - own :]] = True
 
-    def go_on(self, instance: Instance) -> float:
-        """It waits no longer; returns for how many seconds it has waited."""
-        return self.pauses.end(instance.id, self._clock())
+    def go_on(self, instance: str, user: str | None) -> tuple[float, Account] | None:
+        """It waits no longer, if it does and is a user's: how long it has, and on whose account."""
+        return self.pauses.end(instance, user, self._clock())
 
     def settle(self, record: Record) -> None:
         """A record has got further, or has broken: what was pending is there, or never will be."""

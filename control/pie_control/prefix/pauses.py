@@ -20,6 +20,7 @@ from pie_control.prefix.tree import Node
 from pie_py.wire.plan import Int32
 
 if TYPE_CHECKING:
+    from pie_control.instances.instance import Account
     from pie_control.resources.pools import PagePool
 
 # Conversations that wait, and pages of all of them, as parts of the pool: those that have waited
@@ -45,7 +46,7 @@ class History(Protocol):
 
 @dataclass(slots=True)
 class _Pause:
-    user: str
+    account: Account  # of the instance, whose record may be gone when the wait ends
     kind: str
     since: float
     placed: float  # when its text was found
@@ -66,11 +67,11 @@ class Pauses:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, instance: str, user: str, kind: str, end: Node, now: float) -> None:
+    def begin(self, instance: str, account: Account, kind: str, end: Node, now: float) -> None:
         """The conversation whose text ends at a node waits from now on."""
         self._forget(instance)
         none = np.zeros(0, np.int32)
-        self._waiting[instance] = _Pause(user, kind, now, now, none, none.astype(np.int64), 0)
+        self._waiting[instance] = _Pause(account, kind, now, now, none, none.astype(np.int64), 0)
         self.place(instance, end, now)
         while len(self._waiting) > MOST or self._pages > MOST_TIMES * len(self._pool.stamps):
             self._forget(next(iter(self._waiting)))
@@ -86,24 +87,30 @@ class Pauses:
         pause.shared = len(pages) - own
         pause.stamps, pause.placed = self._pool.stamps[pause.pages], now
 
-    def end(self, instance: str, now: float) -> float:
-        """A conversation goes on, if it waits, which is learned; how long it has waited."""
-        if (pause := self._forget(instance)) is None:
-            return 0.0
-        self._history.add(pause.user, pause.kind, now - pause.since)
-        return now - pause.since
+    def end(self, instance: str, user: str | None, now: float) -> tuple[float, Account] | None:
+        """A conversation of a user, or of any, goes on if it waits, which is learned. How long it
+        has waited, and on whose account.
+        """
+        pause = self._waiting.get(instance)
+        if pause is None or user not in (None, pause.account.user):
+            return None
+        self._forget(instance)
+        self._history.add(pause.account.user, pause.kind, now - pause.since)
+        return now - pause.since, pause.account
 
     def asked(self, user: str, pages: Int32, now: float) -> None:
-        """A text with these pages is asked for: the conversation goes on whose own they are."""
+        """A text with these pages is asked for: the conversation goes on whose own they are, if
+        most of these are there. A few may be those of another that begins in the same way.
+        """
         if not len(pages):
             return
         asked = set(pages.tolist())
-        for instance in [name for name, each in self._waiting.items() if each.user == user]:
+        for instance in [name for name, each in self._waiting.items() if each.account.user == user]:
             pause = self._waiting[instance]
             own, stamps = pause.pages[pause.shared :], pause.stamps[pause.shared :]
             there = own[stamps == self._pool.stamps[own]]
-            if len(there) and asked.issuperset(there.tolist()):
-                self.end(instance, now)
+            if len(there) > len(own) // 2 and asked.issuperset(there.tolist()):
+                self.end(instance, user, now)
 
     def _forget(self, instance: str) -> _Pause | None:
         pause = self._waiting.pop(instance, None)
@@ -117,7 +124,7 @@ class Pauses:
         rests = now - touched
         expected = []
         for pause in self._waiting.values():
-            seconds, _ = self._history.remaining(pause.user, pause.kind, now - pause.since)
+            seconds, _ = self._history.remaining(pause.account.user, pause.kind, now - pause.since)
             there = pause.stamps == self._pool.stamps[pause.pages]
             own = pause.pages[pause.shared :][there[pause.shared :]]
             rests[own[touched[own] <= pause.placed]] = seconds
@@ -132,7 +139,7 @@ class Pauses:
         """
         found = np.zeros(self._pool.size, np.bool_)
         for pause in self._waiting.values():
-            if pause.user != user:
+            if pause.account.user != user:
                 continue
             seconds, _ = self._history.remaining(user, pause.kind, now - pause.since)
             if seconds < most(len(pause.pages)):

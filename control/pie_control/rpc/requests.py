@@ -465,11 +465,14 @@ class Requests:
         return {"state": instance.ended.state.value, "text": instance.ended.text}
 
     def _await_tools(self, session: Session, asked: methods.AwaitTools) -> Answer:
-        instance = self._find(session, asked.instance)
+        models = self._parts.models
         if asked.person:
-            self._parts.models.await_person(instance)
-        elif waited := self._parts.models.await_tools(instance, asked.tools):
-            self._parts.ledger.waited(instance, waited)
+            models.await_person(self._find(session, asked.instance))
+        elif asked.tools:
+            models.await_tools(self._find(session, asked.instance), asked.tools)
+        elif (waited := models.go_on(asked.instance, session.scope)) is not None:
+            seconds, account = waited
+            self._parts.ledger.waited(account, seconds)
         return None
 
     def _kill(self, session: Session, asked: methods.Kill) -> Answer:
