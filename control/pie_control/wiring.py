@@ -347,7 +347,6 @@ class Wiring:
                 self.http,
                 self.mcp,
                 self.store,
-                self.grammars,
                 self.answers,
                 self.adapters,
                 self.on_demand,

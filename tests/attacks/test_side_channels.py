@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 from support.checkpoints import small_tokenizer
+from support.compiled_grammars import compile_grammar
 from support.scheduler_fixtures import MODEL, Guest, Server, u32
 
 from pie_control.api import prefix
@@ -60,7 +61,7 @@ async def test_a_grammar_that_another_user_has_compiled_is_compiled_again(
 
     async def compiled(user: str, text: str) -> list[str]:
         jobs.clear()
-        await service.compile(WORDS, codec, "regex", text, user)
+        await compile_grammar(service, WORDS, codec, "regex", text, user)
         return [job.removeprefix(user) for job in jobs]
 
     with trio.fail_after(60):

@@ -24,6 +24,7 @@ import trio.testing
 from hypothesis import HealthCheck, assume, given, settings
 from support import rig
 from support.checkpoints import small_tokenizer
+from support.compiled_grammars import compile_grammar
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 from support.instances import Instances
 from support.scheduler_fixtures import MODEL
@@ -65,7 +66,7 @@ service = GrammarService(GrammarConfig(), CONFINED)
 
 async def compiled(kind: str, text: str, stops: list[int] = STOPS) -> Grammar:
     name = "test" if stops else "endless"
-    return await service.compile(model(stops, name), codec(), kind, text)
+    return await compile_grammar(service, model(stops, name), codec(), kind, text)
 
 
 class Walk:
@@ -479,7 +480,7 @@ async def test_users_take_turns_and_each_may_have_so_many_under_way(
 
     async def one(user: str, number: int) -> None:
         try:
-            await busy.compile(model(), codec(), "regex", f"{user}{{{number}}}", user)
+            await compile_grammar(busy, model(), codec(), "regex", f"{user}{{{number}}}", user)
             order.append(user)
         except ApiError as error:
             order.append(f"{user}: {error}")
@@ -507,12 +508,12 @@ async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up(
     found: list[Grammar] = []
 
     async def second() -> None:
-        found.append(await shared.compile(model(), codec(), "regex", "ab", "b"))
+        found.append(await compile_grammar(shared, model(), codec(), "regex", "ab", "b"))
 
     async with trio.open_nursery() as others:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(shared.compile, model(), codec(), "regex", "ab", "a")
+                nursery.start_soon(compile_grammar, shared, model(), codec(), "regex", "ab", "a")
                 await trio.testing.wait_all_tasks_blocked()
                 others.start_soon(second)
                 await trio.testing.wait_all_tasks_blocked()
@@ -525,9 +526,9 @@ async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pie_control.api.grammar.service.KEPT_BYTES", most)
     small = GrammarService(GrammarConfig(), CONFINED)
     for i in range(10):
-        await small.compile(model(), codec(), "regex", f"a{{{i + 1}}}")
+        await compile_grammar(small, model(), codec(), "regex", f"a{{{i + 1}}}")
     assert len(small) == 3
-    await small.compile(model(), codec(), "regex", "b" * (most // BYTES_A_CHARACTER))
+    await compile_grammar(small, model(), codec(), "regex", "b" * (most // BYTES_A_CHARACTER))
     assert len(small) == 3
 
 
@@ -726,7 +727,7 @@ def test_a_user_has_one_thread_however_long_it_takes(monkeypatch: pytest.MonkeyP
 
     async def one(text: str, user: str) -> None:
         try:
-            await busy.compile(model(), codec(), "regex", text, user)
+            await compile_grammar(busy, model(), codec(), "regex", text, user)
             said.append(text)
         except ApiError as error:
             said.append(f"{text}: {error}")
@@ -770,7 +771,7 @@ async def test_what_nobody_wants_any_more_is_not_compiled(monkeypatch: pytest.Mo
 
     async with trio.open_nursery() as nursery:
         for text in ("one", "two", "three"):
-            nursery.start_soon(busy.compile, model(), codec(), "regex", text, "a")
+            nursery.start_soon(compile_grammar, busy, model(), codec(), "regex", text, "a")
             while not entered:
                 await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked()

@@ -130,7 +130,7 @@ class ServedModels:
             service.prefixes.wait(instance, kind)
 
     def go_on(self, instance: str, user: str | None) -> tuple[float, Account] | None:
-        """The conversation goes on, if it waits and is the user's, or anybody's with None; the
+        """The conversation goes on, if it waits and is the user's, or any user's with None; the
         instance may have been forgotten. For how many seconds it has waited, and on whose account.
         """
         ended = [service.prefixes.go_on(instance, user) for service in self.services.values()]

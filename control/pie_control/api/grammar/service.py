@@ -28,7 +28,7 @@ from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
 from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.fairness import FairThreads, Owner
 from pie_control.models.tokenizer import TextCodec
-from pie_control.tasks import Service, take_off
+from pie_control.tasks import take_off
 from pie_py.config.services import GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
@@ -56,13 +56,11 @@ class _Compilation:
     """A grammar that is being compiled, for all instances of a user that want it."""
 
     def __init__(self) -> None:
-        self.done = trio.Event()
-        self.result: Grammar | ApiError | None = None  # None: all waiters gave up
-        self.wanted = 0  # by so many
+        self.waiting: list[Callable[[Grammar | ApiError], None]] = []
         self.scope = trio.CancelScope()
 
 
-class GrammarService(Service):
+class GrammarService:
     """The compiled grammars of the server, by model, kind and text."""
 
     def __init__(self, config: GrammarConfig, confined: ConfinedPool) -> None:
@@ -101,73 +99,30 @@ class GrammarService(Service):
         user: str,
         done: Callable[[Grammar | ApiError], None],
     ) -> Callable[[], None]:
-        """Compiles in the background, as `compile`, and calls `done` once.
+        """Compiles in the background, and calls `done` once; users take turns. Errors are
+        `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow), `unsupported` (the
+        model's tokenizer does not work with grammars).
 
         Returns what gives the compilation up; `done` is not called then.
         """
-        scope = trio.CancelScope()
-
-        async def run() -> None:
-            with scope:
-                try:
-                    done(await self.compile(model, codec, kind, text, user))
-                except ApiError as error:
-                    done(error)
-                except Exception as error:  # noqa: BLE001  a fault of ours is this call's error
-                    done(ApiError("internal", f"{type(error).__name__}: {error}"))
-
-        self._start_task(run)
-        return scope.cancel
-
-    async def compile(
-        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str = ""
-    ) -> Grammar:
-        """The compiled grammar, from the cache if it was compiled before. Users take turns.
-
-        Raises:
-            ApiError: `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow),
-                `unsupported` (the model's tokenizer does not work with grammars).
-        """
-        result: Grammar | ApiError | None = self.compiled(model.name, kind, text, user)
-        while result is None:
-            compilation = self._under_way.get((user, self._key(model.name, kind, text, user)))
-            if compilation is None:
-                compilation = self._begin(model, codec, kind, text, user)
-            result = await self._wait(compilation)
-        if isinstance(result, ApiError):
-            raise ApiError(result.code, result.message)
-        return result
-
-    async def _wait(self, compilation: _Compilation) -> Grammar | ApiError | None:
-        """The result. Only the grammar's own compilation is limited, by the CPU time that it takes:
-        not the line before it, nor the start of a process.
-        """
-        compilation.wanted += 1
-        try:
-            await compilation.done.wait()
-            return compilation.result
-        finally:
-            compilation.wanted -= 1
-            if not compilation.wanted:
-                compilation.scope.cancel()
-
-    def _begin(
-        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str
-    ) -> _Compilation:
-        """Begins a compilation of a user: so many at once, since each holds its text.
-
-        Raises:
-            ApiError: `limit-exceeded`.
-        """
-        if self._counts[user] >= USER_COMPILATIONS:
-            raise Shortage(
-                f"{USER_COMPILATIONS} grammars of this user are being compiled, in all instances"
-            )
-        self._counts[user] += 1
         key = self._key(model.name, kind, text, user)
-        compilation = self._under_way[user, key] = _Compilation()
-        trio.lowlevel.spawn_system_task(self._carry_out, compilation, model, codec, key, user)
-        return compilation
+        compilation = self._under_way.get((user, key))
+        if compilation is None:
+            if self._counts[user] >= USER_COMPILATIONS:  # each holds its text
+                done(Shortage(f"{USER_COMPILATIONS} grammars of this user are being compiled"))
+                return lambda: None
+            self._counts[user] += 1
+            compilation = self._under_way[user, key] = _Compilation()
+            trio.lowlevel.spawn_system_task(self._carry_out, compilation, model, codec, key, user)
+        compilation.waiting.append(done)
+
+        def give_up() -> None:
+            if done in compilation.waiting:
+                compilation.waiting.remove(done)
+                if not compilation.waiting:
+                    compilation.scope.cancel()
+
+        return give_up
 
     async def _carry_out(
         self,
@@ -177,40 +132,61 @@ class GrammarService(Service):
         key: _Key,
         user: str,
     ) -> None:
-        """Compiles, unless all waiters give up before it has a thread. Raises nothing."""
-        owner, ready, grammar = Owner(user, ""), None, None
+        """Compiles while a caller waits for it. Raises nothing."""
+        result: Grammar | ApiError | None = None
         try:
-            with compilation.scope:
-                ready = await self._confined.call(
-                    owner,
-                    "the grammar",
-                    probe,
-                    str(codec.folder),
-                    model.vocab_size,
-                    model.stop_tokens,
-                    key.kind,
-                    key.text,
-                    seconds=self._config.compile_seconds,
-                )
-            if ready is not None:
-
-                def make() -> Grammar | None:
-                    return self._compile_here(model, codec, ready) if compilation.wanted else None
-
-                grammar = await self._threads.run(owner, make)
-            if grammar is not None:
-                with suppress(ValueError):  # it is larger than the cache
-                    self._cache[key] = grammar
-            compilation.result = grammar
+            while compilation.waiting and result is None:  # else all gave up, and others came
+                compilation.scope = trio.CancelScope()
+                result = await self._compile(compilation, model, codec, key, user)
         except ApiError as error:
-            compilation.result = error
+            result = error
         except Exception as error:
             log.exception("a grammar cannot be compiled", kind=key.kind)
-            compilation.result = ApiError("internal", f"{type(error).__name__}: {error}")
+            result = ApiError("internal", f"{type(error).__name__}: {error}")
         finally:
             del self._under_way[user, key]
             take_off(self._counts, user)
-            compilation.done.set()
+        for done in compilation.waiting:
+            if isinstance(result, ApiError):  # each raises one of its own
+                done(ApiError(result.code, result.message))
+            elif result is not None:
+                done(result)
+
+    async def _compile(
+        self,
+        compilation: _Compilation,
+        model: ModelDescription,
+        codec: TextCodec,
+        key: _Key,
+        user: str,
+    ) -> Grammar | None:
+        """The grammar; None if all gave up before it had a thread. Only its own compilation is
+        limited, by the CPU time that it takes: not the line before it, nor a process's start.
+        """
+        owner, ready = Owner(user, ""), None
+        with compilation.scope:
+            ready = await self._confined.call(
+                owner,
+                "the grammar",
+                probe,
+                str(codec.folder),
+                model.vocab_size,
+                model.stop_tokens,
+                key.kind,
+                key.text,
+                seconds=self._config.compile_seconds,
+            )
+        if ready is None:
+            return None
+
+        def make() -> Grammar | None:
+            return self._compile_here(model, codec, ready) if compilation.waiting else None
+
+        grammar = await self._threads.run(owner, make)
+        if grammar is not None:
+            with suppress(ValueError):  # it is larger than the cache
+                self._cache[key] = grammar
+        return grammar
 
     def _compile_here(self, model: ModelDescription, codec: TextCodec, ready: str) -> Grammar:
         """Runs in a thread. `ready` is what `probe` has returned."""
