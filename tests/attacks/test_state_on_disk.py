@@ -262,11 +262,15 @@ async def test_a_disk_that_takes_a_part_of_a_program_is_full(store: ProgramStore
     data = SOURCE + b"#" * 300_000
     digest = hashlib.sha256(data).hexdigest()
     uploads.upload(session, Upload(digest, "it", len(data)))
+    other = store.put(SOURCE, "other", "python", "ann")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         with pytest.raises(ApiError, match=r"^out-of-resources: .*File too large"):
             await uploads.upload_chunk(session, UploadChunk(digest, 0, data))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        with pytest.raises(ApiError, match=r"^out-of-resources: .*remove.*let the server write"):
+            uploads.remove([other])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
