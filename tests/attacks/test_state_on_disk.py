@@ -143,6 +143,13 @@ def test_a_server_does_not_start_on_the_data_of_a_newer_one(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir() if path.name != "stderr"] == ["format"]
 
 
+def test_queues_that_cannot_be_read_are_named(short_folder: Path) -> None:
+    (short_folder / "data/journals/queues").mkdir(parents=True)
+    server = Server(short_folder, **NO_MODEL)
+    assert server.process.wait(20) == 1
+    assert "journals/queues cannot be read: Is a directory; let the server" in (server.error or "")
+
+
 def test_the_index_of_a_newer_version_is_refused_and_left_as_it_is(
     store: ProgramStore, tmp_path: Path
 ) -> None:
