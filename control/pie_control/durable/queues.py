@@ -16,7 +16,6 @@ import structlog
 
 from pie_control.api.messaging.channel import Taken
 from pie_control.api.messaging.functions import Bus
-from pie_control.data_folder import DataFolderUnusable
 from pie_control.durable.waits import Call, answer_of, durable_of, note_answer, quiet
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
@@ -41,14 +40,14 @@ class Queues:
         self._held_bytes = 0
 
     def read(self) -> None:
-        """Reads what a server before this one has left; for a thread. Raises DataFolderUnusable."""
+        """Reads what a server before this one has left; for a thread. Raises OSError."""
         path = self.journal.path
         try:
             entries, self.journal.size = read_entries(path.read_bytes())
         except FileNotFoundError:
             return
         except OSError as error:
-            raise DataFolderUnusable(
+            raise OSError(
                 f"{path} cannot be read: {error.strerror}; let the server read it, or move it away:"
                 " what waits in work queues is lost then"
             ) from None
