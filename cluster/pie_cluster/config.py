@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import Field, NonNegativeInt
@@ -44,6 +45,7 @@ class MemberConfig(Section):
         """The part of it that a `ServerConfig` has."""
         return ExtensionConfig(name=EXTENSION, settings=self.model_dump(mode="json"))
 
+    @cached_property
     def pair(self) -> KeyPair | None:
         """The key pair that all members of the cluster have; None on loopback. Raises `KeyProblem`
         if its file cannot be read.
@@ -60,7 +62,7 @@ class MemberConfig(Section):
         """The key by which a member connects to a gateway or node of a public key; None on
         loopback. Raises `KeyProblem` as `pair`.
         """
-        pair = self.pair()
+        pair = self.pair
         return None if pair is None else ClientKey(MEMBER, pair.public, pair.secret, server)
 
 

@@ -107,6 +107,8 @@ def _uvicorn_config(app: Starlette, config: ServerConfig, door: Door) -> uvicorn
         access_log=False,
         http=cast(Any, partial(HttpConnection, door)),
         ws=cast(Any, partial(WebSocketConnection, door)),
+        ws_ping_interval=gateway.quiet_seconds,
+        ws_ping_timeout=gateway.quiet_seconds,
         ws_per_message_deflate=False,  # a message would be unpacked on the loop that all share
         backlog=ACCEPTED,
         limit_concurrency=gateway.connections,

@@ -143,6 +143,13 @@ def test_a_server_does_not_start_on_the_data_of_a_newer_one(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir() if path.name != "stderr"] == ["format"]
 
 
+def test_queues_that_cannot_be_read_are_named(short_folder: Path) -> None:
+    (short_folder / "data/journals/queues").mkdir(parents=True)
+    server = Server(short_folder, **NO_MODEL)
+    assert server.process.wait(20) == 1
+    assert "journals/queues cannot be read: Is a directory; let the server" in (server.error or "")
+
+
 def test_the_index_of_a_newer_version_is_refused_and_left_as_it_is(
     store: ProgramStore, tmp_path: Path
 ) -> None:
@@ -262,11 +269,15 @@ async def test_a_disk_that_takes_a_part_of_a_program_is_full(store: ProgramStore
     data = SOURCE + b"#" * 300_000
     digest = hashlib.sha256(data).hexdigest()
     uploads.upload(session, Upload(digest, "it", len(data)))
+    other = store.put(SOURCE, "other", "python", "ann")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         with pytest.raises(ApiError, match=r"^out-of-resources: .*File too large"):
             await uploads.upload_chunk(session, UploadChunk(digest, 0, data))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        with pytest.raises(ApiError, match=r"^out-of-resources: .*remove.*let the server write"):
+            uploads.remove([other])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 

@@ -14,8 +14,9 @@ import trio
 from cluster.messages import join
 from support.nodes import Nodes
 
-from pie_cluster.config import MemberConfig
+from pie_cluster.config import ClusterProblem, MemberConfig
 from pie_cluster.directory.asking import Directory, DirectoryRefuses
+from pie_cluster.gateway.document import ClusterDocument
 from pie_cluster.machines.machine import copy_users
 from pie_cluster.machines.settings import TOKEN_FILE, Token
 from pie_cluster.node.document import BELIEVED_SECONDS, NodeDocument
@@ -43,7 +44,8 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(
     ann, bob = nodes.key("ann").public, nodes.key("bob").public
     public, now = keys.server_pair().public, 0.0
     member = MemberConfig(gateway=nodes.gateway, gateway_key=public, token=tmp_path / TOKEN_FILE)
-    pair, link = member.pair(), GatewayLink(member)
+    pair, link = member.pair, GatewayLink(member)
+    (tmp_path / TOKEN_FILE).unlink()  # it is read once, not at each link
     assert pair is not None
     users = NodeDocument(member, link, "", lambda: now)
     async with trio.open_nursery() as nursery:
@@ -67,6 +69,13 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(
         with pytest.raises(NotKnownNow):
             await users.find(ann)
         nursery.cancel_scope.cancel()
+
+
+def test_damaged_settings_are_named(tmp_path: Path) -> None:
+    (tmp_path / "settings-of-nodes.json").write_text("[{")
+    unused: Any = None
+    with pytest.raises(ClusterProblem, match=r"settings-of-nodes\.json cannot .* set adapters"):
+        ClusterDocument(tmp_path, None, unused, unused)
 
 
 def test_a_user_asks_for_nothing_of_members(nodes: Nodes) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
 from pie_control.data_folder import SettingsFolder
+from pie_control.errors import ApiError
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.adapters import Adapters
 from pie_py.wire.plan import AdapterDone, LoadAdapter
@@ -41,8 +43,18 @@ async def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
             await new_worker()
         loader.on_done(AdapterDone("m", 0, None))
         assert services["m"].adapters.names() == ["x"]
+        loader.on_lost(["m"])
+        await new_worker()
+        services["m"].adapters.on_free = lambda slot: sent.append("freed")
+        loader.unload("m", "x")  # as it is loaded again
+        loader.on_done(AdapterDone("m", 0, None))
+        assert services["m"].adapters.names() == []
+        loader.on_lost(["m"])
+        await new_worker()
+        with pytest.raises(ApiError, match="not-found"):
+            loader.unload("m", "x")
         nursery.cancel_scope.cancel()
-    assert sent == [LoadAdapter("m", 0, "/x")] * 4
+    assert sent == [*[LoadAdapter("m", 0, "/x")] * 5, "freed"]
 
 
 def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:

@@ -402,8 +402,14 @@ async def test_a_read_that_is_given_up_loses_nothing() -> None:
         second = b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
         go.set()
         await b.caller.ready(second)
+        with pytest.raises(ApiError, match="busy"):  # or the bytes had no order
+            b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
         b.caller.futures.cancel(second)  # it had its bytes already
         assert await b.read(body, 2) == b"ab"
+        b.caller.futures.hold(b.caller.limits.memory)
+        with pytest.raises(ApiError, match="limit-exceeded"):
+            await b.read(body)
+        b.caller.futures.hold(-b.caller.limits.memory)
         assert await b.read(body) + await b.read(body) == b"cdef"
 
 

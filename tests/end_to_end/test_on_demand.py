@@ -100,10 +100,29 @@ def test_a_program_that_holds_pages_keeps_its_model(instant: Server) -> None:
         waits = other.launch(program, ["two"])
         until(lambda: "waits for memory" in str(client.server_info()["doing"]), 300)
         assert states(client)["one"] == "loaded"
+        client.unload_model("two")
+        with pytest.raises(InferletFailed, match="unloaded as it was loaded"):
+            waits.result()
+        waits = other.launch(program, ["two"])
         held.send("go on")
         assert held.result()
         assert waits.result()
         assert states(client)["one"] == "unloaded"
+
+
+def test_a_pause_stays_when_the_worker_is_another_one(instant: Server) -> None:
+    with instant.client() as client:
+        program = client.upload(ANSWER.encode(), "p")
+        client.load_model("one")
+        client.pause_model("one")
+        os.kill(workers(instant)[0].pid, signal.SIGKILL)
+        until(lambda: states(client)["one"] == "unloaded", 300)
+        asked = client.launch(program, ["one"])
+        until(lambda: states(client)["one"] == "loaded", 300)
+        with pytest.raises(TimeoutError):
+            asked.result(timeout=0.5)
+        client.resume_model("one")
+        assert asked.result()
 
 
 @pytest.mark.nightly

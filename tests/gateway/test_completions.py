@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import openai
 import pytest
 from openai.types import Completion
+from support.gateways import Gateway
+from support.servers import Server
 
 MODEL = "pie-tiny"
 
@@ -305,3 +308,16 @@ def test_the_tokens_of_prompts_are_streamed_once(client: openai.OpenAI, echo: bo
         first, *others = found[choice.index]
         assert first == choice.prompt_token_ids
         assert not any(others)
+
+
+def test_a_long_answer_is_told_in_parts(short_folder: Path) -> None:
+    limits = {"message_bytes": 18_000}  # the vocabulary has more
+    with (
+        Server(short_folder, limits=limits) as server,
+        Gateway(server) as gateway,
+        openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        asked = {"max_tokens": 400, "extra_body": {"ignore_eos": True}}
+        whole = ask(client, logprobs=5, **asked).choices[0]
+        assert len(whole.logprobs.tokens) == 400
+        assert whole.text == joined(ask(client, stream=True, **asked))

@@ -285,6 +285,22 @@ def test_a_message_that_is_refused_ends_a_session(gateway: Gateway, http: httpx2
     assert http.get(f"/v1/instances/{identity}/result").json()["state"] == "killed"
 
 
+def test_a_client_that_leaves_before_a_full_mailbox_ends_its_session(server: Server) -> None:
+    source = "from inferlet import session\nasync def main(): await session.receive_blob()\n"
+    with Gateway(server, quiet_seconds=0.5) as gateway, gateway.http() as http:
+        http.post("/v1/programs", params={"name": "deaf"}, content=source.encode())
+        url = gateway.url.replace("http", "ws") + "/v1/inferlets/deaf/session"
+        with websockets.sync.client.connect(url, close_timeout=0.1) as socket:
+            socket.send("{}")
+            identity = json.loads(socket.recv())["id"]
+            for _ in range(18):  # MiB, of 16 that the mailbox has
+                socket.send("x" * (1 << 20))
+            with pytest.raises(TimeoutError):  # it is not cut off as it waits
+                socket.recv(timeout=2)
+        ended = http.get(f"/v1/instances/{identity}/result", timeout=30).json()
+        assert ended["state"] == "killed"
+
+
 def test_the_server_tells_of_itself(http: httpx2.Client) -> None:
     assert http.get("/v1/server").json()["models"] == ["pie-tiny", "tools"]
     assert "pie-tiny" in http.get("/v1/stats").json()

@@ -40,13 +40,14 @@ if TYPE_CHECKING:
 
 async def serve(config: ServerConfig, with_parent: bool) -> None:
     """Serves until killed, or standard input ends. Killed and started again, it goes on. Raises
-    `KeyProblem` if a key cannot be read, `ValueError` of the directory, and as `RpcServer.run`.
+    `KeyProblem` if a key cannot be read, `ValueError` of the directory, `ClusterProblem` of what
+    was set before, and as `RpcServer.run`.
     """
     member = member_of(config)
     clock = trio.lowlevel.current_clock().current_time
     confined = ConfinedPool(config.confined)
     directory, links = DirectoryServer(member, clock), NodeLinks(member.key)
-    keys, pair = KeyStore(config.data_folder), member.pair()
+    keys, pair = KeyStore(config.data_folder), member.pair
     users = None if pair is None else KnownUsers(keys)  # None on loopback
     document = ClusterDocument(config.data_folder, users, directory, links)
     engine = Engine(

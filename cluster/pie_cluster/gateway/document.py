@@ -15,6 +15,7 @@ import msgspec
 import structlog
 import trio
 
+from pie_cluster.config import ClusterProblem
 from pie_cluster.directory.server import DirectoryServer, check_member
 from pie_cluster.wire.links import NodeLinks
 from pie_cluster.wire.messages import Document, Setting
@@ -48,7 +49,7 @@ class ClusterDocument:
         links: NodeLinks,
     ) -> None:
         """Reads what was set before, in the folder of the cluster's data. Users are None on
-        loopback. Raises `OSError` or `msgspec.DecodeError` if it cannot be read.
+        loopback. Raises `ClusterProblem` if it cannot be read.
         """
         self._file = folder / "settings-of-nodes.json"
         self._users = users
@@ -56,8 +57,14 @@ class ClusterDocument:
         self._links = links
         self._changing = trio.Lock()
         settings: list[Setting] = []
-        if self._file.exists():
-            settings = msgspec.json.decode(self._file.read_bytes(), type=list[Setting])
+        try:
+            if self._file.exists():
+                settings = msgspec.json.decode(self._file.read_bytes(), type=list[Setting])
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ClusterProblem(
+                f"{self._file} cannot be read: {error}; put a copy back, or move it away and set"
+                " adapters and MCP servers again"
+            ) from None
         self._become(Document({}, settings))
         self._look()
         self.methods: dict[str, Method] = {"document": (_DocumentParams, self._told)}

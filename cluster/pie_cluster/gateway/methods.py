@@ -273,7 +273,16 @@ class GatewayMethods:
         check_unused(asked, list(running))
         for node in nodes:
             for instance in [one for one, name in running.items() if name == node.node]:
-                await self._links.ask(node.endpoint, node.public_key, "kill", instance=instance)
+                link = node.endpoint, node.public_key
+                try:
+                    with trio.fail_after(NODE_SECONDS):
+                        await self._links.ask(*link, "kill", instance=instance)
+                except (ClientError, trio.TooSlowError) as error:
+                    raise ApiError(
+                        "busy",
+                        f"{instance} runs it on node {node.node}, which does not end it:"
+                        f" {str(error) or 'it does not answer'}; try again once the node answers",
+                    ) from None
         return self._kept.remove(programs)
 
     def _program(self, session: Session, asked: methods.Program) -> Any:

@@ -43,7 +43,7 @@ class NodeDocument:
         clock: Callable[[], float],
     ) -> None:
         """Has nothing of it yet. Raises `KeyProblem` if the members' keys cannot be read."""
-        pair = member.pair()
+        pair = member.pair
         self._member = "" if pair is None else pair.public
         self.changes = 0  # another number whenever keys may have been removed
         self._told = Document()  # by the gateway

@@ -40,12 +40,17 @@ class Queues:
         self._held_bytes = 0
 
     def read(self) -> None:
-        """Reads what a server before this one has left; for a thread."""
+        """Reads what a server before this one has left; for a thread. Raises OSError."""
         path = self.journal.path
         try:
             entries, self.journal.size = read_entries(path.read_bytes())
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise OSError(
+                f"{path} cannot be read: {error.strerror}; let the server read it, or move it away:"
+                " what waits in work queues is lost then"
+            ) from None
         except DamagedJournal as error:
             log.error("messages of work queues are lost", reason=str(error))
             path.rename(path.with_name(path.name + ".damaged"))

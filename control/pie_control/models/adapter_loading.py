@@ -112,7 +112,10 @@ class AdapterLoader(Service):
             raise loading.error
 
     def _keep(self, model: str, key: Key, kept: _Kept) -> None:
-        """Has one on the disk for the next start, if it stays. Raises ApiError: it is full."""
+        """Has the next worker have one, and, if it stays, the next server. Raises ApiError: the
+        disk is full.
+        """
+        self._kept.setdefault(model, {})[key] = kept
         path = _path(model, key)
         if kept.stays:
             facts = {"model": model, "name": key[1], "folder": kept.folder}
@@ -120,32 +123,39 @@ class AdapterLoader(Service):
         else:
             self._on_disk.remove(*path)
 
-    def unload(self, model: str, name: str, user: str = "") -> None:
-        """Has no other instance use an adapter; it is unloaded when none does any more.
+    def unload(self, model: str, name: str) -> None:
+        """Has no other instance use an adapter of all users; it is unloaded when none does any
+        more. What is being loaded is unloaded once it is.
 
         Raises:
             ApiError: `unknown-model`, `not-found`.
         """
-        key = (user, name)
-        try:
-            self._models.service(model).adapters.remove(user, name)
-        finally:  # or the next worker had it
-            self._kept.get(model, {}).pop(key, None)
-            self._on_disk.remove(*_path(model, key))
-        log.info("adapter unloaded", model=model, name=name, user=user)
+        if not self._forget(model, ("", name), ""):
+            self._models.service(model).adapters.remove("", name)
 
     def unload_version(self, user: str, name: str, version: str) -> None:
-        """Unloads what a user has uploaded under a name, if it has this hash, of all models; what
-        is being loaded once it is.
-        """
-        for loading in self._loading.values():
-            if loading.key == (user, name) and loading.kept.version == version:
-                loading.is_wanted = False
-        for model, of_model in list(self._kept.items()):
-            kept = of_model.get((user, name))
-            if kept is not None and kept.version == version:
-                with suppress(ApiError):
-                    self.unload(model, name, user)
+        """Unloads what a user has uploaded under a name, if it has this hash, of all models."""
+        for model in {*self._kept, *(of for of, _ in self._loading)}:
+            with suppress(ApiError):
+                self._forget(model, (user, name), version)
+
+    def _forget(self, model: str, key: Key, version: str) -> bool:
+        """Unloads one if it has this version; False if there is none, nor will be."""
+        known = False
+        for (of, _), loading in self._loading.items():
+            if (of, loading.key, loading.kept.version) == (model, key, version):
+                loading.is_wanted, known = False, True
+        kept = self._kept.get(model, {}).get(key)
+        if kept is not None and kept.version == version:  # or the next worker had it
+            known = True
+            del self._kept[model][key]
+            self._on_disk.remove(*_path(model, key))
+        adapters = self._models.service(model).adapters
+        if adapters.version_of(*key) == version:
+            known = True
+            adapters.remove(*key)
+            log.info("adapter unloaded", model=model, name=key[1], user=key[0])
+        return known
 
     @property
     def versions(self) -> set[str]:
@@ -163,7 +173,6 @@ class AdapterLoader(Service):
         key, kept = loading.key, loading.kept
         if answer.error is None:
             loading.adapters.add(key, kept.version)
-            self._kept.setdefault(answer.model, {})[key] = kept
             log.info(
                 "adapter loaded", model=answer.model, user=key[0], name=key[1], folder=kept.folder
             )
@@ -172,7 +181,7 @@ class AdapterLoader(Service):
             except ApiError as error:
                 loading.error = error
             if not loading.is_wanted:
-                self.unload_version(*key, kept.version)
+                self._forget(answer.model, key, kept.version)
         else:
             loading.adapters.give_up(key)
             loading.error = invalid(answer.error)
@@ -192,17 +201,18 @@ class AdapterLoader(Service):
         for model in models:
             service = self._models.service(model)
             service.adapters.on_free = partial(self._free, model, service)
-            for key, kept in self._kept.pop(model, {}).items():
+            for key, kept in self._kept.get(model, {}).items():
                 self._start_task(self._load_again, model, key, kept)
 
     async def _load_again(self, model: str, key: Key, kept: _Kept) -> None:
         user, name = key
+        if self._kept[model].get(key) is not kept:
+            return  # unloaded meanwhile
         try:
             await self.load(model, name, kept.folder, user, kept.version, stays=kept.stays)
         except ApiError as error:
-            if error.code == "worker-lost":  # the next one gets it
-                self._kept.setdefault(model, {})[key] = kept
-            elif error.code not in ("unknown-model", "unsupported"):  # unlike the next time
+            if error.code not in ("worker-lost", "unknown-model", "unsupported"):  # unlike later
+                self._kept[model].pop(key, None)
                 self._on_disk.remove(*_path(model, key))
             log.error("an adapter was lost with its worker", name=name, reason=str(error))
 

@@ -196,34 +196,9 @@ class OnDemandModels(Service):
         """One life of a model."""
         name = model.name
         try:
-            await self._make_room(model)
-            config = self._config.model_copy(update={"models": (model.config,)})
-            life.link = link = WorkerLink(config)
-            dispatcher = Dispatcher(model.services, self._executor, link, self._timers, self._clock)
-            link.on_hello = partial(self._begin, model, link)
-            link.on_results = dispatcher.on_results
-            link.answers = self._answers
-            link.on_lost = partial(self._lose, model.services)
-            log.info("loading a model by request", name=name)
-
-            async def serves(hello: Hello) -> None:
-                try:
-                    for each in hello.models:
-                        await run_sync(self._models.read, each.name, each.folder)
-                except UnusableTokenizer as error:
-                    raise WorkerFailed(str(error)) from None
-                link.begin(hello)
-                life.loaded.set()
-
-            self._executor.after_turn.append(dispatcher.after_turn)
-            try:
-                with life.scope:
-                    reason = await link.live(serves)
-                    log.error("the worker of a model by request was lost", name=name, reason=reason)
-                    link.end(f"the inference worker of {name} was lost: {reason}")
-                link.end("unloaded")
-            finally:
-                self._executor.after_turn.remove(dispatcher.after_turn)
+            with life.scope:
+                await self._make_room(model)
+                await self._load_and_serve(model, life)
         except ApiError as error:
             life.error = error
         except (WorkerFailed, OSError) as error:
@@ -235,6 +210,36 @@ class OnDemandModels(Service):
             model.life = None
             life.loaded.set()
             life.over.set()
+
+    async def _load_and_serve(self, model: _Model, life: _Life) -> None:
+        """Runs a worker until it is lost, or cancelled."""
+        name = model.name
+        config = self._config.model_copy(update={"models": (model.config,)})
+        life.link = link = WorkerLink(config)
+        dispatcher = Dispatcher(model.services, self._executor, link, self._timers, self._clock)
+        link.on_hello = partial(self._begin, model, link)
+        link.on_results = dispatcher.on_results
+        link.answers = self._answers
+        link.on_lost = partial(self._lose, model.services)
+        log.info("loading a model by request", name=name)
+
+        async def serves(hello: Hello) -> None:
+            try:
+                for each in hello.models:
+                    await run_sync(self._models.read, each.name, each.folder)
+            except UnusableTokenizer as error:
+                raise WorkerFailed(str(error)) from None
+            link.begin(hello)
+            life.loaded.set()
+
+        self._executor.after_turn.append(dispatcher.after_turn)
+        try:
+            reason = await link.live(serves)
+            log.error("the worker of a model by request was lost", name=name, reason=reason)
+            link.end(f"the inference worker of {name} was lost: {reason}")
+        finally:
+            link.end("unloaded")
+            self._executor.after_turn.remove(dispatcher.after_turn)
 
     def _begin(self, model: _Model, link: WorkerLink, hello: Hello) -> None:
         self._models.start(hello.models, model.services, link.order)

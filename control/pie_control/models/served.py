@@ -44,6 +44,7 @@ class ServedModels:
         self.on_demand = [model.called for model in deps.config.models if model.on_demand]
         self.seen: dict[str, ModelDescription] = {}  # of those, as they were loaded last
         self.codecs: dict[str, TextCodec] = {}
+        self.holds: dict[str, set[str]] = {}  # why plans of models are held back, over workers
         self._deps = deps
         self._logit_rows = FreeList(LOGIT_ROWS)
 
@@ -102,6 +103,7 @@ class ServedModels:
     ) -> ModelService:
         """Serves one model, without its tokenizer: of the first worker by default."""
         service = ModelService(description, self._deps, rows or self._logit_rows)
+        service.scheduler.holds = self.holds.setdefault(description.name, service.scheduler.holds)
         self.services[description.name] = service
         (self.resident if own is None else own)[description.name] = service
         return service

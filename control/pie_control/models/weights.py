@@ -67,7 +67,8 @@ class Weights:
 
     async def pause(self, model: str, *, keep: bool) -> None:
         """Returns once a model computes nothing more, or at `resume`. Instances that use it keep
-        what they have and go on then; unless `keep`, they end, and durable ones begin again.
+        what they have and go on then; unless `keep`, they end, and durable ones begin again. It
+        stays paused when its worker is another one.
 
         Raises:
             ApiError: `unknown-model`.
@@ -89,7 +90,9 @@ class Weights:
         Raises:
             ApiError: `unknown-model`.
         """
-        self._models.service(model).scheduler.holds.discard(PAUSED)
+        if model not in self._models.holds:
+            raise self._models.unknown(model)
+        self._models.holds[model].discard(PAUSED)
         self._go_on()
 
     async def replace(self, model: str, file: str, version: str) -> str:
@@ -138,4 +141,5 @@ class Weights:
             if (coming := self._coming.pop(model, None)) is not None:
                 text = f"the inference worker was lost while {model!r} got other weights"
                 coming.error = ApiError("worker-lost", text)
+                self._models.holds[model].discard(REPLACED)
                 coming.done.set()

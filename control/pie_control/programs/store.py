@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from io import FileIO
@@ -64,6 +64,23 @@ class Program:
     uploaded_by: str
     uploaded_ns: int  # Unix epoch
     path: str  # of its bytes
+
+
+@contextmanager
+def disk_errors(doing: str = "keep") -> Iterator[None]:
+    """Turns what the disk refuses into an error for the client.
+
+    Raises:
+        ApiError: `out-of-resources`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ApiError(
+            "out-of-resources",
+            f"the server cannot {doing} the program: {error.strerror}; the operator has to make"
+            " room in its data folder, or let the server write there",
+        ) from None
 
 
 def write_whole(file: FileIO, data: bytes) -> None:
@@ -253,11 +270,16 @@ class ProgramStore:
             raise exceeded(f"a program of {size} bytes; this server takes {self.max_bytes} at most")
 
     def remove(self, programs: Iterable[Program]) -> None:
-        """Removes programs that `all_of` has found, and the bytes that no other program has."""
+        """Removes programs that `all_of` has found, and the bytes that no other program has.
+
+        Raises:
+            ApiError: `out-of-resources`: the disk refuses it.
+        """
         gone = list(programs)
-        with self._index.change():
+        with disk_errors("remove"), self._index.change():
             self._index.remove(map(_row, gone))
-        with self._index.change():  # a second one: no program is listed whose bytes are gone
+        # A second one: no program is listed whose bytes are gone.
+        with disk_errors("remove"), self._index.change():
             for digest in {program.hash for program in gone}:
                 if self._index.one_of_hash(digest) is None:
                     self._blob(digest).unlink(missing_ok=True)

@@ -5,8 +5,7 @@ that arrive chunk by chunk.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -18,7 +17,7 @@ from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected, exceeded, invalid
 from pie_control.fairness import Owner
 from pie_control.programs.source_check import check_file
-from pie_control.programs.store import Program, ProgramStore, kind_of, write_whole
+from pie_control.programs.store import Program, ProgramStore, disk_errors, kind_of, write_whole
 from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
 from pie_control.shares import Shares
@@ -51,23 +50,6 @@ class _Upload:
         self.file.close()
         with disk_may_refuse("remove what was received"):
             self.path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Turns what the disk refuses into an error for the client.
-
-    Raises:
-        ApiError: `out-of-resources`.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise ApiError(
-            "out-of-resources",
-            f"the server cannot keep the program: {error.strerror}; the operator has to make room"
-            " in its data folder",
-        ) from None
 
 
 def _inspect(path: Path) -> tuple[Any, str]:
@@ -130,7 +112,7 @@ class ProgramRequests:
             uploads.pop(asked.hash).discard()
         if not self._programs.has_named(asked.hash, asked.name, session.user):
             self._check_room(session.user, asked.size)
-        with _disk_errors():
+        with disk_errors():
             known = self._programs.name_again(asked.hash, asked.name, session.user)
         if known is not None:
             return describe_program(known)
@@ -142,7 +124,7 @@ class ProgramRequests:
             raise ApiError(
                 "busy", f"{USER_UPLOADS} uploads of yours are under way, in all sessions; try later"
             )
-        with _disk_errors():
+        with disk_errors():
             path = self._programs.temporary_path()
             file = path.open("wb", buffering=0)  # a full disk shows at once, not at the end
         uploads[asked.hash] = _Upload(asked.hash, asked.name, asked.size, path, file)
@@ -171,7 +153,7 @@ class ProgramRequests:
             uploads.pop(asked.hash).discard()
             raise invalid(f"more than the {upload.size} bytes announced came")
         try:
-            with _disk_errors():
+            with disk_errors():
                 write_whole(upload.file, asked.data)
         except ApiError:
             uploads.pop(asked.hash).discard()
@@ -219,7 +201,7 @@ class ProgramRequests:
             date, path = self._programs.date_ns(), str(upload.path)
             await self._prepare(Program(found, upload.name, kind, upload.size, user, date, path))
         self._check_room(user, 0)  # it is among those that are coming
-        with _disk_errors():
+        with disk_errors():
             return self._programs.adopt(upload.path, found, upload.name, kind, user)
 
     def _uploads_of(self, user: str) -> list[_Upload]:

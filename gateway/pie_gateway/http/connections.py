@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -165,6 +166,22 @@ class HttpConnection(Bounded, HttpToolsProtocol):
 
 class WebSocketConnection(Bounded, WebSocketsSansIOProtocol):
     """A connection of a WebSocket."""
+
+    on_lost: Callable[[], None] | None = None  # also while what has come is not taken
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """As asyncio says."""
+        super().connection_lost(error)
+        if self.on_lost is not None:
+            self.on_lost()
+
+    def keepalive_timeout(self) -> None:
+        """As uvicorn says; an answer that is not read yet may have come."""
+        if self.read_paused:
+            self.pong_timer = None
+            self.schedule_ping()
+        else:
+            super().keepalive_timeout()
 
     @property
     def is_paused(self) -> bool:

@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from pie_gateway.backend.generation import end
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, stream_response, while_asked
+from pie_gateway.http.connections import STATE
 from pie_gateway.http.reading import parse
 from pie_gateway.problems import Problem, asked, of_client, of_text
 from pie_gateway.schemas.inferlets import Begun, Blob, Ended, LaunchRequest, Run, Text
@@ -152,6 +153,7 @@ async def session(socket: WebSocket, exchange: Exchange) -> None:
     wanted = await exchange.by_size(launch_request, first_text)
     problem: list[Exception] = []
     async with launched(exchange, wanted) as instance, anyio.create_task_group() as tasks:
+        getattr(socket.state, STATE).on_lost = tasks.cancel_scope.cancel
         tasks.start_soon(_receive, socket, instance, tasks.cancel_scope, problem)
         try:
             async for each in events_of(instance):

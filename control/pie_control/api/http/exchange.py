@@ -111,7 +111,8 @@ class Exchange:
         self._timeout = timeout
         self._scope = trio.CancelScope(deadline=trio.current_time() + timeout)
         self._head: Future | None = future
-        self._read: tuple[Future, int] | None = None
+        self._read: tuple[Future, int] | None = None  # that has no answer yet
+        self._last: Future | None = None
         self._wanted = trio.Event()
         self._unread = b""  # what a read that was given up has left
         self._end: ApiError | None = None
@@ -129,12 +130,12 @@ class Exchange:
 
     def read(self, most: int, future: Future) -> None:
         """Asks for the next bytes. Raises ApiError `busy` if a read is under way."""
-        if self._read is not None:
+        if self._last is not None and self._last.on_cancel is not None:
             raise ApiError("busy", "a read of this body is under way: take or cancel it first")
         if self.over:
             future.resolve(b"") if self._end is None else future.fail(self._end)
             return
-        self._read = (future, most)
+        self._read, self._last = (future, most), future
         future.on_cancel = lambda: self._give_up(future)
         self._wanted.set()
 
@@ -252,6 +253,8 @@ class Exchange:
             self._read = None
             data, self._unread = self._unread[:most], self._unread[most:]
             future.resolve(data)
+            if future.error is not None:  # there is no room for them yet
+                self._unread = data + self._unread
         return True
 
 

@@ -90,9 +90,10 @@ class Database(Entries):
         except (sqlite3.Error, ValueError) as error:  # ValueError: what is no UTF-8 any more
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")
-            # Nothing of it happened. A full disk or a failing one is the operator's to mend.
-            failure = ApiError("internal", f"the store has failed: {error}")
-            return [failure] * len(operations)
+            if len(operations) > 1:  # nothing of it happened; the others do without the one
+                return self.run(operations[: len(operations) // 2])
+            # A full disk or a failing one is the operator's to mend.
+            return [ApiError("internal", f"the store has failed: {error}")]
         return results
 
 

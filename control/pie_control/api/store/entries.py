@@ -112,7 +112,8 @@ class Entries(ABC):
         """Runs operations in order; they are on disk when it returns.
 
         Each takes effect wholly or fails alone, with an `ApiError` as its result. The list is
-        shorter than that of the operations if the results grow large: run the others again.
+        shorter than that of the operations if the results grow large, or one has failed: run the
+        others again.
         """
 
     @abstractmethod

@@ -170,6 +170,8 @@ class SharedDatabase(Entries):
                 if not self._sql.closed:
                     with suppress(psycopg.Error):
                         self.execute("ROLLBACK")
+                    if len(operations) > 1:  # nothing of it happened; others do without the one
+                        return self.run(operations[: len(operations) // 2])
                     return _failed(operations, line_of(error))
                 problem = f"its database is away: {line_of(error)}"
             if time.monotonic() > end:

@@ -205,6 +205,7 @@ class StoreService:
                     gone, self._gone = [*map(Forget, self._gone)], []
                     run = partial(database.run, [*gone, *(operation for _, operation in batch)])
                     results = await trio.to_thread.run_sync(run, limiter=limiter)
+                    self._gone += [each.instance for each in gone[len(results) :]]
                     self._answer(batch, results[len(gone) :])
         finally:
             with trio.CancelScope(shield=True):

@@ -27,6 +27,9 @@ pub async fn run(index: usize, context: &mut Context, request: &Request) -> Resu
             None => generator.next_token().await?,
         };
         let Some(token) = token else { break };
+        if piece.is_long() {
+            report::piece(&mut piece, request).await?;
+        }
         piece.add(token, sampled.as_ref(), request);
         if request.hides(token) {
             continue;

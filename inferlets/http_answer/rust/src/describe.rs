@@ -1,9 +1,7 @@
 //! Tells the gateway what it needs to know of a model's tokens, once.
 
+use crate::report::PART;
 use inferlet::{json, runtime, session, Model, Result};
-
-/// Bytes of the vocabulary in one message.
-const PART: usize = 1 << 20;
 
 /// Sends `["model", [[text, id], ...], [name, ...], [text, ...]]` with the special tokens, what the
 /// chat template reads beside messages and the added tokens that stand in it, and then the bytes of

@@ -6,6 +6,9 @@ use inferlet::{adapter, json, Context, Distribution, Result, Sampled};
 
 use crate::request::Request;
 
+/// Bytes after which a message ends: servers may take no long ones.
+pub const PART: usize = 8 << 10;
+
 /// What a choice has generated and the gateway does not know yet.
 pub struct Piece {
     index: usize,
@@ -19,6 +22,11 @@ pub struct Piece {
 impl Piece {
     pub fn new(index: usize) -> Piece {
         Piece { index, text: String::new(), count: 0, ids: Vec::new(), logprobs: String::new() }
+    }
+
+    /// It fills a message.
+    pub fn is_long(&self) -> bool {
+        self.text.len() + self.logprobs.len() >= PART
     }
 
     /// Adds a token; its text follows once it is known.
