@@ -71,8 +71,7 @@ def test_nothing_is_lost_or_doubled(kills: int, short_folder: Path) -> None:
                 if kills % 2 and (worker := worker_of(server)) is not None:
                     worker.kill()
                     continue
-                server.process.kill()
-                server.process.wait()
+                server.kill()
                 server = Server(short_folder, models=MODELS).__enter__()
             game.thread.join()
     finally:
