@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 from support.clusters import Wire, wait_for
-from support.durable import COUNT
+from support.durable import COUNT, Game
 from support.nodes import PATIENCE_SECONDS, Nodes
 from support.postgres import Postgres
 
@@ -201,44 +200,18 @@ def test_a_machine_that_is_cut_off_loses_its_streams(nodes: Nodes) -> None:
     assert anyio.run(read).startswith("node-lost: neither node")
 
 
-class Game:
-    """Counters, each with a client of its own, in a thread."""
-
-    def __init__(self, nodes: Nodes, program: str, name: str, counters: int, rounds: int) -> None:
-        self.found: dict[int, tuple[list[str], str]] = {}  # what each heard, and its result
-        self.begun = threading.Semaphore(0)  # counters that were launched
-        self._nodes, self._game, self._counters = nodes, (program, name, rounds), counters
-        self.thread = threading.Thread(target=anyio.run, args=(self._play,))
-        self.thread.start()
-
-    async def _play(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            for number in range(self._counters):
-                tasks.start_soon(self._count, number)
-
-    async def _count(self, number: int) -> None:
-        program, name, rounds = self._game
-        args = ["--name", f"{name}{number}", "--rounds", str(rounds), "--anew", "1"]
-        nodes = self._nodes
-        key = nodes.key("ann")
-        async with AsyncClient(nodes.gateway, key=key, patience=PATIENCE_SECONDS) as client:
-            instance = await client.launch(program, args, durable=True)
-            self.begun.release()
-            heard: list[str] = []
-            async for message in instance:
-                heard.append(str(message))
-                await instance.send(f" {len(heard)}")
-                await anyio.sleep(0.1)
-            self.found[number] = heard, await instance.result()
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(0)  # on a busy machine each start takes long
 def test_nothing_is_lost_or_doubled_by_nodes_that_are_killed(
     nodes: Nodes, client: Client, postgres: Postgres
 ) -> None:
     chance, counters, rounds = random.Random(0), 6, 120
-    game = Game(nodes, client.upload(COUNT.encode(), name="count"), "game", counters, rounds)
+    key, program = nodes.key("ann"), client.upload(COUNT.encode(), name="count")
+
+    def connect() -> AsyncClient:
+        return AsyncClient(nodes.gateway, key=key, patience=PATIENCE_SECONDS)
+
+    game = Game(connect, program, "game", counters, rounds, pause=0.1)
     for _ in range(counters):
         assert game.begun.acquire(timeout=60)
     kills = 0
@@ -253,8 +226,8 @@ def test_nothing_is_lost_or_doubled_by_nodes_that_are_killed(
         nodes.start(victim)
         kills += 1
     assert kills > 3
-    assert set(game.found) == set(range(counters))
-    for heard, result in game.found.values():
+    assert len(game.found) == counters
+    for heard, result in game.found:
         assert result == str(rounds)
         assert [one.split()[:2] for one in heard] == [
             [str(number), str(number + 1)] for number in range(rounds)

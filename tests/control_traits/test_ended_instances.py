@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from functools import partial
 
 import pytest
 import trio
@@ -101,40 +100,29 @@ def test_an_error_leaves_nothing_to_the_collector() -> None:
         gc.enable()
 
 
-async def answer_late(may_end: threading.Event, ended: trio.Event) -> str:
-    """The work of a call, in a thread, which cannot be given up."""
-    found = await trio.to_thread.run_sync(may_end.wait)
-    ended.set()
-    return str(found)
-
-
-async def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
-    """A thread cannot be given up: it goes on when its instance has been killed."""
-    rig, may_end = Rig(), threading.Event()
-    instance, ended = rig.launch(), trio.Event()
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(rig.parts.answers.run)
-        rig.parts.answers.start(instance, partial(answer_late, may_end, ended))
-        await trio.testing.wait_all_tasks_blocked()
-        rig.end(instance)
-        may_end.set()
-        await ended.wait()
-        await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
-
-
-async def test_an_answer_that_an_earlier_life_waited_for_is_dropped() -> None:
+@pytest.mark.parametrize("again", [False, True])
+async def test_an_answer_that_comes_after_the_end_is_dropped(again: bool) -> None:
+    """A thread cannot be given up: it goes on when its instance has been killed, or has begun again
+    as a durable one does whose worker was lost.
+    """
     rig, may_end = Rig(), threading.Event()
     instance, ended, never = rig.launch(), trio.Event(), trio.Event()
 
+    async def answer_late() -> str:
+        found = await trio.to_thread.run_sync(may_end.wait)
+        ended.set()
+        return str(found)
+
     async with trio.open_nursery() as nursery:
         await nursery.start(rig.parts.answers.run)
-        rig.parts.answers.start(instance, partial(answer_late, may_end, ended))
+        rig.parts.answers.start(instance, answer_late)
         await trio.testing.wait_all_tasks_blocked()
-        rig.registry.begin_again(instance)  # as a durable one, whose worker was lost
-        rig.parts.answers.start(instance, never.wait)
-        await trio.testing.wait_all_tasks_blocked()
+        if again:
+            rig.registry.begin_again(instance)
+            rig.parts.answers.start(instance, never.wait)
+            await trio.testing.wait_all_tasks_blocked()
+        else:
+            rig.end(instance)
         may_end.set()
         await ended.wait()
         await trio.testing.wait_all_tasks_blocked()

@@ -56,7 +56,7 @@ async def test_a_server_is_its_users_alone(tmp_path: Path) -> None:
                 other.start("add", server="mine", a=1, b=1)
             register(t, "mine", "other", url="http://127.0.0.1:1/mcp")  # another one, of that name
             assert (await t.call("add", server="mine", a=1, b=1))["structured"] == {"result": 2}
-            assert (await other.failure("add", server="mine")).code == "remote-failed"
+            await other.failure("add", "remote-failed", server="mine")
 
             begun = tmp_path / "begun"
             waiting = t.start("wait", server="mine", seconds=60, begun=str(begun))
@@ -86,15 +86,13 @@ async def test_where_a_clients_server_may_be() -> None:
         places = (web.url, f"http://localhost:{web.port}/", "http://10.255.255.1/", "http://[::1]/")
         for i, place in enumerate(places):
             register(t, f"x{i}", url=place)
-            error = await t.failure("add", server=f"x{i}")
-            assert error.code == "permission-denied", error
-            assert "not public" in error.message
+            await t.failure("add", "permission-denied", "not public", server=f"x{i}")
         assert web.accepted == 0
     denied = {"allow": ("127.0.0.1:*",), "deny_networks": ("127.0.0.0/8",)}
     async with browser() as b, registry(denied) as t:
         web = await b.web()
         register(t, "x", url=web.url)
-        assert (await t.failure("add", server="x")).code == "permission-denied"
+        await t.failure("add", "permission-denied", server="x")
         assert web.accepted == 0
 
 
@@ -104,7 +102,7 @@ async def test_redirects_are_not_followed() -> None:
         for status in (301, 307):
             hop = await b.web(always(reply(status, b"", f"Location: {inner.url}/mcp")))
             register(t, f"x{status}", url=hop.url)
-            assert (await t.failure("add", server=f"x{status}")).code == "remote-failed"
+            await t.failure("add", "remote-failed", server=f"x{status}")
         assert inner.accepted == 0
 
 
@@ -134,9 +132,8 @@ async def test_secrets_are_in_no_log_and_no_error(capfd: pytest.CaptureFixture[s
                 web = await b.web(answer)
                 headers = {"Authorization": f"Bearer {SECRET}", "X-Home": "${HOME}"}
                 register(t, f"x{i}", url=f"{web.url}/mcp?key={SECRET}", headers=headers)
-                error = await t.failure("add", server=f"x{i}")
+                error = await t.failure("add", "remote-failed", server=f"x{i}")
                 assert SECRET not in str(error)
-                assert error.code == "remote-failed"
             shown = json.dumps(t.servers.registry.describe("tester"))
             assert SECRET not in shown
     assert logs, "there is something to look at"

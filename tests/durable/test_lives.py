@@ -107,8 +107,7 @@ def test_what_is_under_way_at_a_crash(short_folder: Path) -> None:
         result = client.result(ended)
         number = str(client.attach(damaged).receive())
         client.send(damaged, "x" * 1000)
-        server.process.kill()
-        server.process.wait()
+        server.kill()
         path = journal_of(short_folder / "data", damaged)
         assert path.stat().st_mode & 0o777 == 0o600
         data = bytearray(path.read_bytes())
@@ -134,8 +133,7 @@ def test_what_may_be_sent_again_is_sent_under_the_same_key(short_folder: Path) -
         ask = client.upload(ASK.encode(), "ask")
         sent = client.launch(ask, ["--url", web.url, "--method", "POST"], durable=True)
         web.arrived.acquire()
-        server.process.kill()
-        server.process.wait()
+        server.kill()
         web.go.set()
         server = start(short_folder, durable={"retry": True})
         assert sent.result() == "200 done"
@@ -219,13 +217,12 @@ def test_one_that_cannot_be_resumed_is_still_told_of(server: Server) -> None:
 
 
 def test_journals_have_bounds(server: Server, folder: Path) -> None:
-    journals = folder / "data" / "journals"
-    assert journals.stat().st_mode & 0o777 == 0o700
     with server.client() as client:
         program = client.upload(SAY.encode(), "say")
         ended = client.launch(program, durable=True)
         ended.send("x" * 30_000)
         assert "x" in ended.result()
+        assert (folder / "data" / "journals").stat().st_mode & 0o777 == 0o700
         waits = client.launch(program, ["--word", "y" * 30_000], durable=True)
         assert not journal_of(folder / "data", ended.id).exists()  # it has made room
         with pytest.raises(RpcError, match="limit-exceeded: your journals have"):
@@ -298,27 +295,30 @@ def test_samplers_of_durable_programs_are_those_of_others(short_folder: Path) ->
             assert result == "invalid-argument " * 5 + "1 2 3"
 
 
-@pytest.mark.parametrize(
-    "last",
-    [
-        ["call", "session.receive", 9, True, "never sent"],
-        ["sent", b"id"],
-        ["due", 7],
-        "no array",
-        ["checkpoint", b"", 0, 0, {"topics": 5}],
-    ],
-)
-def test_a_journal_that_makes_no_sense_stops_no_others(short_folder: Path, last: Any) -> None:
+NO_ENTRIES: list[Any] = [
+    ["call", "session.receive", 9, True, "never sent"],
+    ["sent", b"id"],
+    ["due", 7],
+    "no array",
+    ["checkpoint", b"", 0, 0, {"topics": 5}],
+]
+
+
+def test_journals_that_make_no_sense_stop_no_others(short_folder: Path) -> None:
     with Server(short_folder, **NO_MODEL) as server, server.client() as client:
         program = client.upload(SAY.encode(), "say")
-        odd, other = (client.launch(program, durable=True, detached=True).id for _ in "ab")
-        client.send(odd, "x" * 1000)
-        server.process.kill()
-        server.process.wait()
-    with journal_of(short_folder / "data", odd).open("ab") as file:
-        file.write(framed(last))
+        other, *odd = (
+            client.launch(program, durable=True, detached=True).id for _ in ["", *NO_ENTRIES]
+        )
+        for one in odd:
+            client.send(one, "x" * 1000)
+        server.kill()
+    for one, last in zip(odd, NO_ENTRIES, strict=True):
+        with journal_of(short_folder / "data", one).open("ab") as file:
+            file.write(framed(last))
     with Server(short_folder, **NO_MODEL) as server, server.client() as client:
         client.send(other, "on")
         assert client.result(other).endswith("a on")
-        with pytest.raises(InferletFailed, match="internal: "):
-            client.result(odd)
+        for one in odd:
+            with pytest.raises(InferletFailed, match="internal: "):
+                client.result(one)

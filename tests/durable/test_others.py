@@ -102,8 +102,7 @@ def test_over_a_crash_of_server_and_worker(short_folder: Path) -> None:
     server = Server(short_folder, models=MODELS).__enter__()
     with server.client() as client:
         ids = begin(client)
-    server.process.kill()
-    server.process.wait()
+    server.kill()
     with Server(short_folder, models=MODELS) as server, server.client() as client:
         finish(client, *ids)
         ids = begin(client, "b")
@@ -139,13 +138,11 @@ def test_messages_before_a_damaged_one_are_there_after_every_start(short_folder:
     path = short_folder / "data/journals/queues"
     with Server(short_folder, **NO_MODEL) as server, server.client() as client:
         client.launch(client.upload(PUSHES.encode(), "pushes"), durable=True).result()
-        server.process.kill()
-        server.process.wait()
+        server.kill()
     path.write_bytes(path.read_bytes().replace(b"second", b"Second") + b"x" * 100)
     with Server(short_folder, **NO_MODEL) as server:
         until(path.is_file)
-        server.process.kill()
-        server.process.wait()
+        server.kill()
     with Server(short_folder, **NO_MODEL) as server, server.client() as client:
         assert client.launch(client.upload(PULLS.encode(), "pulls")).result() == "first"
 
@@ -171,8 +168,7 @@ def test_a_disk_that_was_full_has_the_messages_of_that_time_later(short_folder: 
         assert pushes.receive() == "pushed"
         disk(before)
         until(lambda: b"a" * 9000 in queues.read_bytes())
-        server.process.kill()
-        server.process.wait()
+        server.kill()
     with Server(short_folder, **NO_MODEL) as server, server.client() as client:
         pulls = client.upload(PULLS.encode(), "pulls")
         assert client.launch(pulls).result() == "a" * 9000

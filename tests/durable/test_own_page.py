@@ -43,8 +43,7 @@ def test_the_page_is_true(short_folder: Path) -> None:
     assert run.stdout is not None
     asked = run.stdout.readline()
     assert re.fullmatch(r"Order 1: .* Shall I\?\n", asked)
-    server.process.kill()
-    server.process.wait()
+    server.kill()
     server = Server(short_folder).__enter__()
     run.stdin.write("yes\n")
     run.stdin.flush()

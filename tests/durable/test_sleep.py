@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +47,8 @@ def until_asleep(client: Any, *instances: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        yield Path(name)
-
-
-def test_one_that_sleeps_comes_back(folder: Path) -> None:
-    with Server(folder, **IDLE) as server, server.client() as client:
+def test_one_that_sleeps_comes_back(short_folder: Path) -> None:
+    with Server(short_folder, **IDLE) as server, server.client() as client:
         program = client.upload(AGENT.encode(), "agent")
         plain = client.launch(program)
         begun = plain.receive()
@@ -80,23 +72,22 @@ def test_one_that_sleeps_comes_back(folder: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_sleepers_sleep_on_over_a_restart(folder: Path) -> None:
-    server = Server(folder, **IDLE).__enter__()
+def test_sleepers_sleep_on_over_a_restart(short_folder: Path) -> None:
+    server = Server(short_folder, **IDLE).__enter__()
     with server.client() as client:
         program = client.upload(AGENT.encode(), "agent")
         first = client.launch(program, durable=True, detached=True)
         until_asleep(client, first.id)  # it has counted first
         late = client.launch(program, ["--seconds", "9999"], durable=True, detached=True)
         until_asleep(client, late.id)
-    server.process.kill()
-    server.process.wait()
-    path = journal_of(folder / "data", late.id)
+    server.kill()
+    path = journal_of(short_folder / "data", late.id)
     entries, _ = read_entries(path.read_bytes())
     (place,) = (n for n, entry in enumerate(entries[1:], 1) if entry[0] == "due")
     entries[place][2] = entries[-1][1] = time.time_ns()  # the time has come meanwhile
     assert entries[-1][0] == "asleep"
     path.write_bytes(b"".join(map(framed, entries)))
-    with Server(folder, durable={"idle_seconds": 60}) as server, server.client() as client:
+    with Server(short_folder, durable={"idle_seconds": 60}) as server, server.client() as client:
         assert state_of(client, first.id)["state"] == "asleep"
         assert client.result(late.id) == "the time has come"
         attached = client.attach(first.id)
@@ -111,20 +102,20 @@ def test_sleepers_sleep_on_over_a_restart(folder: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_many_that_sleep_take_little(folder: Path) -> None:
+def test_many_that_sleep_take_little(short_folder: Path) -> None:
     """Of 10 000 the closed experiment `durable` had figures (docs/durable.md)."""
     count, most = 1000, 100_000  # bytes of each
-    with Server(folder, **IDLE) as server, server.client() as client:
+    with Server(short_folder, **IDLE) as server, server.client() as client:
         program = client.upload(AGENT.encode(), "agent")
         first = client.launch(program, durable=True, detached=True)
         until_asleep(client, first.id)
-    journal = journal_of(folder / "data", first.id)
-    with Server(folder) as server:
+    journal = journal_of(short_folder / "data", first.id)
+    with Server(short_folder) as server:
         alone = psutil.Process(server.process.pid).memory_info().rss
     names = [f"agent-{number:05}" for number in range(count)]
     for name in names:
         journal.with_name(f"{name}.journal").write_bytes(journal.read_bytes())
-    with Server(folder) as server, server.client() as client:
+    with Server(short_folder) as server, server.client() as client:
         assert {one["state"] for one in client.instances()} == {"asleep"}
         together = psutil.Process(server.process.pid).memory_info().rss
         assert together - alone < count * most
@@ -157,18 +148,17 @@ async def main() -> str:
 """
 
 
-def test_a_message_like_the_servers_own_entry_is_a_message(folder: Path) -> None:
+def test_a_message_like_the_servers_own_entry_is_a_message(short_folder: Path) -> None:
     """Only the ends of the journals of those that sleep are read: what a client says there, such as
     that the instance is another user's, is not believed."""
-    with Server(folder) as server, server.client() as client:
+    with Server(short_folder) as server, server.client() as client:
         program = client.upload(PATIENT.encode(), "patient")
         patient = client.launch(program, durable=True, detached=True)
-        path = journal_of(folder / "data", patient.id)
+        path = journal_of(short_folder / "data", patient.id)
         (head, *_), _ = read_entries(path.read_bytes())
         client.attach(patient.id).send(framed(["asleep", None, {"head": {**head, "user": "eve"}}]))
-        server.process.kill()
-        server.process.wait()
-    with Server(folder) as server, server.client() as client:
+        server.kill()
+    with Server(short_folder) as server, server.client() as client:
         found = state_of(client, patient.id)
         assert (found["state"], found["user"]) == ("running", "local")
         attached = client.attach(patient.id)
@@ -185,8 +175,8 @@ async def main() -> str:
 """
 
 
-def test_one_sleeps_for_as_long_as_can_be_said(folder: Path) -> None:
-    with Server(folder, **IDLE, **NO_MODEL) as server, server.client() as client:
+def test_one_sleeps_for_as_long_as_can_be_said(short_folder: Path) -> None:
+    with Server(short_folder, **IDLE, **NO_MODEL) as server, server.client() as client:
         instance = client.launch(client.upload(FOR_EVER, "for-ever"), durable=True, detached=True)
         until_asleep(client, instance.id)
         client.attach(instance.id).cancel()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from support.postgres import Postgres
 from support.servers import NO_MODEL, Server, until
 
@@ -21,17 +18,13 @@ async def main(count: int = 3) -> str:
 """
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        yield Path(name)
-
-
-def test_one_server_may_have_its_store_in_a_database(folder: Path, postgres: Postgres) -> None:
+def test_one_server_may_have_its_store_in_a_database(
+    short_folder: Path, postgres: Postgres
+) -> None:
     """And its journals in files."""
     with (
         postgres.database() as address,
-        Server(folder, store={"database": address}, **NO_MODEL) as server,
+        Server(short_folder, store={"database": address}, **NO_MODEL) as server,
         server.client() as client,
     ):
         program = client.upload(WRITES, "writes")
@@ -39,14 +32,14 @@ def test_one_server_may_have_its_store_in_a_database(folder: Path, postgres: Pos
         assert client.launch(program, durable=True).result() == "2"
 
 
-def test_what_is_noted_of_calls_goes_with_the_journal(folder: Path) -> None:
+def test_what_is_noted_of_calls_goes_with_the_journal(short_folder: Path) -> None:
     """A row of each change of the store: no one's quota counts them."""
-    with Server(folder, **NO_MODEL) as server, server.client() as client:
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
         program = client.upload(WRITES, "writes")
         assert client.launch(program, ["--count", "40"], durable=True).result() == "39"
     with (
-        sqlite3.connect(folder / "data/store.sqlite3") as sql,
-        Server(folder, durable={"keep_seconds": 0.01}, **NO_MODEL),
+        sqlite3.connect(short_folder / "data/store.sqlite3") as sql,
+        Server(short_folder, durable={"keep_seconds": 0.01}, **NO_MODEL),
     ):
         until(lambda: sql.execute("SELECT count(*) FROM done").fetchone() == (0,))
-    assert not list((folder / "data/journals").glob("*.journal"))
+    assert not list((short_folder / "data/journals").glob("*.journal"))

@@ -19,7 +19,7 @@ from support.engine_plans import (
     sample,
     samplers,
 )
-from support.model_rig import ints
+from support.model_rig import assert_near, ints
 from support.programs_read import set_samplers
 
 from inferlet import Sampler
@@ -64,35 +64,8 @@ class Both:
         wanted, found = self.cpu.run(plan).results, landed(self.gpu, plan)
         assert len(found) == len(wanted)
         for one, other in zip(found, wanted, strict=True):
-            near(one, other)
+            assert_near(one, other)
         return wanted
-
-
-def near(found: BatchResult, wanted: BatchResult) -> None:
-    assert found.error == wanted.error
-    assert (found.refused or {}) == (wanted.refused or {})
-    if wanted.distributions is not None:
-        assert found.distributions is not None
-        np.testing.assert_allclose(
-            found.distributions.probabilities, wanted.distributions.probabilities, atol=1e-4
-        )
-        np.testing.assert_array_equal(
-            found.distributions.tokens[:, 0], wanted.distributions.tokens[:, 0]
-        )
-    if wanted.samples is not None:
-        assert found.samples is not None
-        np.testing.assert_array_equal(found.samples.tokens, wanted.samples.tokens)
-        chosen = wanted.samples.tokens >= 0
-        np.testing.assert_allclose(
-            found.samples.logprobs[chosen], wanted.samples.logprobs[chosen], atol=1e-3
-        )
-        np.testing.assert_allclose(
-            found.samples.top_logprobs, wanted.samples.top_logprobs, atol=1e-3
-        )
-    if wanted.attention is not None:
-        assert found.attention is not None
-        np.testing.assert_array_equal(found.attention.starts, wanted.attention.starts)
-        np.testing.assert_allclose(found.attention.values, wanted.attention.values, atol=1e-4)
 
 
 @pytest.mark.parametrize("fused_sampling", [True, False])

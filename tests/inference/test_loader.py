@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,52 +36,41 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WEIGHTS = "model.safetensors"
-
-
 DOWN = "model.layers.1.mlp.down_proj.weight"
+config = partial(edited, "config.json")
 FAULTS: dict[str, tuple[Edit, str]] = {
     "garbled": (written(WEIGHTS, b"\x07" * 4096), "model.safetensors cannot be read"),
     "no weights": (gone(WEIGHTS), "neither model.safetensors nor"),
     "no config": (gone("config.json"), "has no config.json"),
     "bad json": (written("config.json", b'{"architectures": ['), "config.json cannot be read"),
     "architecture": (
-        edited("config.json", architectures=["BertModel"]),
+        config(architectures=["BertModel"]),
         "architecture BertModel is not supported: it is none that writes text",
     ),
     "quantized": (
-        edited("config.json", quantization_config={"quant_method": "quip", "bits": 4}),
+        config(quantization_config={"quant_method": "quip", "bits": 4}),
         "the method 'quip' are not supported .supported: awq, bitsandbytes, compressed-tensors",
     ),
     "too many experts": (
-        edited(
-            "config.json",
-            architectures=["MixtralForCausalLM"],
-            num_local_experts=2,
-            num_experts_per_tok=3,
-        ),
+        config(architectures=["MixtralForCausalLM"], num_local_experts=2, num_experts_per_tok=3),
         "3 experts a token, but there are 2",
     ),
     "layer types": (
-        edited(
-            "config.json",
-            architectures=["MistralForCausalLM"],
-            sliding_window=9,
-            layer_types=["linear_attention"],
+        config(
+            architectures=["MistralForCausalLM"], sliding_window=9, layer_types=["linear_attention"]
         ),
         "'layer_types' is not 2 times",
     ),
     "window": (
-        edited("config.json", architectures=["MistralForCausalLM"], sliding_window=-1),
+        config(architectures=["MistralForCausalLM"], sliding_window=-1),
         "'sliding_window' is -1, not a positive whole number",
     ),
-    "tied": (edited("config.json", tie_word_embeddings="yes"), "'yes', not true or false"),
+    "tied": (config(tie_word_embeddings="yes"), "'yes', not true or false"),
     "bidirectional": (
-        edited(
-            "config.json", architectures=["Gemma2ForCausalLM"], use_bidirectional_attention=True
-        ),
+        config(architectures=["Gemma2ForCausalLM"], use_bidirectional_attention=True),
         "use_bidirectional_attention is not supported",
     ),
-    "no architecture": (edited("config.json", architectures=None), "unnamed is not supported"),
+    "no architecture": (config(architectures=None), "unnamed is not supported"),
     "missing tensor": (edited_tensors(lambda t: t.pop(DOWN)), f"lacks tensors: {DOWN}"),
     "surplus tensor": (
         edited_tensors(lambda t: t.update({"model.extra.weight": torch.zeros(2)})),
@@ -100,20 +90,17 @@ FAULTS: dict[str, tuple[Edit, str]] = {
         edited_tensors(lambda t: t.update({DOWN: torch.zeros(64, 128, dtype=torch.int8)})),
         "torch.int8, not floating-point",
     ),
-    "shapes disagree": (edited("config.json", hidden_size=128), "disagree with config.json"),
-    "heads": (edited("config.json", num_key_value_heads=3), "do not divide"),
-    "lacking": (edited("config.json", vocab_size=None), "lacks 'vocab_size'"),
-    "negative": (edited("config.json", vocab_size=-5), "not a positive whole number"),
-    "activation": (edited("config.json", hidden_act="mish"), "'mish' is not supported"),
-    "rope lacks": (
-        edited("config.json", rope_parameters={"rope_type": "linear"}),
-        "lacks the parameter",
-    ),
+    "shapes disagree": (config(hidden_size=128), "disagree with config.json"),
+    "heads": (config(num_key_value_heads=3), "do not divide"),
+    "lacking": (config(vocab_size=None), "lacks 'vocab_size'"),
+    "negative": (config(vocab_size=-5), "not a positive whole number"),
+    "activation": (config(hidden_act="mish"), "'mish' is not supported"),
+    "rope lacks": (config(rope_parameters={"rope_type": "linear"}), "lacks the parameter"),
     "part of a head turned": (
-        edited("config.json", partial_rotary_factor=0.5),
+        config(partial_rotary_factor=0.5),
         "partial_rotary_factor other than 1 is not supported",
     ),
-    "dtype": (edited("config.json", dtype="float8"), "'float8' is not supported"),
+    "dtype": (config(dtype="float8"), "'float8' is not supported"),
 }
 
 
@@ -144,7 +131,7 @@ def test_a_source_that_is_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["tpu", "meta", "cpu:0", "cuda:99"])
-def test_a_device_that_is_not_there(good: Path, tmp_path: Path, device: str) -> None:
+def test_a_device_that_is_not_there(good: Path, device: str) -> None:
     with pytest.raises(LoadError, match=device):
         load_models([ModelConfig(source=str(good), device=device)])
 
@@ -154,19 +141,19 @@ def test_the_model_at_fault_is_named(tmp_path: Path) -> None:
         Engine([ModelConfig(source=str(tmp_path), name="mine")])
 
 
-def test_two_models_of_one_name_are_refused(good: Path, tmp_path: Path) -> None:
+def test_two_models_of_one_name_are_refused(good: Path) -> None:
     with pytest.raises(LoadError, match="two models are called 'good'"):
         Engine([ModelConfig(source=str(good), kv_pages=8)] * 2)
 
 
-def test_a_pool_beyond_the_memory_is_refused(good: Path, tmp_path: Path) -> None:
+def test_a_pool_beyond_the_memory_is_refused(good: Path) -> None:
     with pytest.raises(LoadError, match="no memory for a KV pool"):
         load_models([ModelConfig(source=str(good), kv_pages=1 << 40)])
     with pytest.raises(LoadError, match="set kv_memory or kv_pages"):
         load_models([ModelConfig(source=str(good), kv_memory=10)])
 
 
-def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
+def test_sizes_of_the_pools(good: Path) -> None:
     page = 16 * (2 * 2 * 2 * 16) * 4  # 2 layers, keys and values, 2 heads of 16, float32
     told = load_models([ModelConfig(source=str(good), kv_memory=10 * page + 1, embeds=99)])[0]
     assert (told.cache.pages, told.description.embeds) == (10, 99)
@@ -176,7 +163,7 @@ def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
     assert untold.embeds.size >= untold.description.max_batch_tokens
 
 
-def test_several_models_share_the_memory(good: Path, tmp_path: Path) -> None:
+def test_several_models_share_the_memory(good: Path) -> None:
     page = 16 * (2 * 2 * 2 * 16) * 4  # 2 layers, keys and values, 2 heads of 16, float32
     configs = [ModelConfig(source=str(good), name=name) for name in "abc"]
     three = load_models(configs)
@@ -188,7 +175,7 @@ def test_several_models_share_the_memory(good: Path, tmp_path: Path) -> None:
         load_models(greedy)
 
 
-def test_what_is_told_of_a_model(good: Path, tmp_path: Path) -> None:
+def test_what_is_told_of_a_model(good: Path) -> None:
     told = load_models([ModelConfig(source=str(good), kv_pages=8, page_size=8)])[0].description
     assert told.name == "good"
     assert Path(told.folder) == good

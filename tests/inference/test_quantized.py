@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from support.model_rig import Rig, assert_close, expected_logits, tokens_of
 from pie_inference.errors import LoadError
 
 Tensors = dict[str, torch.Tensor]
+Rounded = tuple[Tensors, torch.Tensor]  # what a file has for a weight, and the same in plain
 
 
 def quantize(folder: Path, tensors: Tensors, **config: Any) -> None:
@@ -55,44 +57,6 @@ def test_mxfp4(tmp_path: Path) -> None:
     assert_served_alike(folder)
 
 
-@pytest.mark.parametrize(
-    ("end", "shape"),
-    [("_scale", ()), ("_scale_inv", (1,)), ("_scale_inv", (1, 1)), ("_scale", (-1, 1))],
-)
-def test_fp8_by_weights_and_rows(end: str, shape: tuple[int, ...], tmp_path: Path) -> None:
-    folder = make_family(tmp_path / "model", "llama")
-    tensors = load_file(folder / "model.safetensors")
-    plain = dict(tensors)
-    for name in products(tensors):
-        weight = (tensors[name] * 200).to(torch.float8_e4m3fn)
-        scales = torch.rand(len(weight) if -1 in shape else 1) / 200 + 0.001
-        plain[name] = weight.float() * scales[:, None]
-        tensors[name], tensors[name + end] = weight, scales.reshape(shape)
-        tensors[f"{name.removesuffix('weight')}input_scale"] = torch.ones(())
-    as_here = plain_copy(folder, tmp_path / "plain", plain)
-    quantize(folder, tensors, quant_method="fp8", activation_scheme="static")
-    assert_served_alike(folder, as_here)
-
-
-@pytest.mark.parametrize("name", ["llama", "deepseekv3"])
-def test_fp8_by_blocks(name: str, tmp_path: Path) -> None:
-    """As DeepSeek V3 is published: a factor for each block of a product, the last ones cut off."""
-    folder = make_family(tmp_path / "model", name)
-    tensors = load_file(folder / "model.safetensors")
-    generator = torch.Generator().manual_seed(0)
-    plain = dict(tensors)
-    for name in products(tensors):
-        rows, columns = tensors[name].shape
-        weight = (tensors[name] * 200).to(torch.float8_e4m3fn)
-        scales = torch.rand(-(-rows // 16), -(-columns // 32), generator=generator) / 200 + 0.001
-        wide = scales.repeat_interleave(16, 0).repeat_interleave(32, 1)
-        plain[name] = weight.float() * wide[:rows, :columns]
-        tensors |= {name: weight, f"{name}_scale_inv": scales}
-    as_here = plain_copy(folder, tmp_path / "plain", plain)
-    quantize(folder, tensors, quant_method="fp8", weight_block_size=[16, 32])
-    assert_served_alike(folder, as_here)
-
-
 def plain_copy(folder: Path, target: Path, tensors: Tensors) -> Path:
     """The checkpoint with other tensors."""
     shutil.copytree(folder, target)
@@ -100,8 +64,52 @@ def plain_copy(folder: Path, target: Path, tensors: Tensors) -> Path:
     return target
 
 
-def products(tensors: Tensors) -> list[str]:
-    return [name for name in tensors if name.endswith("proj.weight")]
+def assert_rounded(
+    folder: Path, family: str, rounded: Callable[[str, torch.Tensor], Rounded], **config: Any
+) -> Path:
+    """A model, each product's weight `rounded`, is served as one with the same numbers; its
+    folder. The names of what the file has are ends of tensors' names.
+    """
+    model = make_family(folder / "model", family)
+    tensors = load_file(model / "model.safetensors")
+    plain = dict(tensors)
+    for name in [name for name in tensors if name.endswith("proj.weight")]:
+        parts, plain[name] = rounded(name, tensors.pop(name))
+        tensors |= {name.removesuffix("weight") + end: part for end, part in parts.items()}
+    as_here = plain_copy(model, folder / "plain", plain)
+    quantize(model, tensors, **config)
+    assert_served_alike(model, as_here)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("end", "shape"),
+    [("_scale", ()), ("_scale_inv", (1,)), ("_scale_inv", (1, 1)), ("_scale", (-1, 1))],
+)
+def test_fp8_by_weights_and_rows(end: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    def rounded(_: str, whole: torch.Tensor) -> Rounded:
+        weight = (whole * 200).to(torch.float8_e4m3fn)
+        scales = torch.rand(len(weight) if -1 in shape else 1) / 200 + 0.001
+        parts = {"weight": weight, f"weight{end}": scales.reshape(shape)}
+        return parts | {"input_scale": torch.ones(())}, weight.float() * scales[:, None]
+
+    assert_rounded(tmp_path, "llama", rounded, quant_method="fp8", activation_scheme="static")
+
+
+@pytest.mark.parametrize("name", ["llama", "deepseekv3"])
+def test_fp8_by_blocks(name: str, tmp_path: Path) -> None:
+    """As DeepSeek V3 is published: a factor for each block of a product, the last ones cut off."""
+    generator = torch.Generator().manual_seed(0)
+
+    def rounded(_: str, whole: torch.Tensor) -> Rounded:
+        rows, columns = whole.shape
+        weight = (whole * 200).to(torch.float8_e4m3fn)
+        scales = torch.rand(-(-rows // 16), -(-columns // 32), generator=generator) / 200 + 0.001
+        wide = scales.repeat_interleave(16, 0).repeat_interleave(32, 1)
+        parts = {"weight": weight, "weight_scale_inv": scales}
+        return parts, weight.float() * wide[:rows, :columns]
+
+    assert_rounded(tmp_path, name, rounded, quant_method="fp8", weight_block_size=[16, 32])
 
 
 def packed_words(numbers: torch.Tensor, bits: int) -> torch.Tensor:
@@ -114,12 +122,10 @@ def packed_words(numbers: torch.Tensor, bits: int) -> torch.Tensor:
 @pytest.mark.parametrize(("bits", "version"), [(4, "gptq"), (8, "gptq"), (4, "gptq_v2")])
 def test_gptq(bits: int, version: str, tmp_path: Path) -> None:
     """Inputs in groups of 16; by activation order, in any order."""
-    folder = make_family(tmp_path / "model", "qwen2")
-    tensors = load_file(folder / "model.safetensors")
-    plain = dict(tensors)
     generator = torch.Generator().manual_seed(0)
-    for name in products(tensors):
-        out, inputs = tensors.pop(name).shape
+
+    def rounded(name: str, whole: torch.Tensor) -> Rounded:
+        out, inputs = whole.shape
         groups = inputs // 16
         numbers = torch.randint(0, 1 << bits, (inputs, out), generator=generator)
         zeros = torch.randint(1, 1 << bits, (groups, out), generator=generator)
@@ -127,41 +133,38 @@ def test_gptq(bits: int, version: str, tmp_path: Path) -> None:
         order = torch.arange(inputs) // 16
         if "down" in name:
             order = order[torch.randperm(inputs, generator=generator)]
-        module = name.removesuffix("weight")
-        tensors[f"{module}qweight"] = packed_words(numbers.t(), bits).t()
-        tensors[f"{module}qzeros"] = packed_words(zeros - int(version == "gptq"), bits)
-        tensors[f"{module}scales"] = scales
-        tensors[f"{module}g_idx"] = order.int()
-        plain[name] = ((numbers - zeros[order]) * scales[order]).t()
-    as_here = plain_copy(folder, tmp_path / "plain", plain)
-    quantize(folder, tensors, quant_method="gptq", bits=bits, checkpoint_format=version)
-    assert_served_alike(folder, as_here)
+        parts = {
+            "qweight": packed_words(numbers.t(), bits).t(),
+            "qzeros": packed_words(zeros - int(version == "gptq"), bits),
+            "scales": scales,
+            "g_idx": order.int(),
+        }
+        return parts, ((numbers - zeros[order]) * scales[order]).t()
+
+    told = {"quant_method": "gptq", "bits": bits, "checkpoint_format": version}
+    assert_rounded(tmp_path, "qwen2", rounded, **told)
 
 
 def test_awq(tmp_path: Path) -> None:
     """As the converter of compressed-tensors reads it."""
     converters = pytest.importorskip("compressed_tensors.entrypoints.convert.converters.autoawq")
-    folder = make_family(tmp_path / "model", "llama")
-    tensors = load_file(folder / "model.safetensors")
-    plain = dict(tensors)
     generator = torch.Generator().manual_seed(0)
     converter = converters.AutoAWQConverter(group_size=16)
 
     def words(*shape: int) -> torch.Tensor:
         return torch.randint(-(1 << 31), 1 << 31, shape, generator=generator).to(torch.int32)
 
-    for name in products(tensors):
-        out, inputs = tensors.pop(name).shape
+    def rounded(_: str, whole: torch.Tensor) -> Rounded:
+        out, inputs = whole.shape
         packed, zeros = words(inputs, out // 8), words(inputs // 16, out // 8)
         scales = torch.rand(inputs // 16, out, generator=generator) / 16
-        module = name.removesuffix("weight")
-        tensors |= {f"{module}qweight": packed, f"{module}qzeros": zeros, f"{module}scales": scales}
         numbers, scale, zero = converter._convert_gemm_module(packed, scales, zeros)
         wide = [part.float().repeat_interleave(16, 1) for part in (zero, scale)]
-        plain[name] = (numbers.float() - wide[0]) * wide[1]
-    as_here = plain_copy(folder, tmp_path / "plain", plain)
-    quantize(folder, tensors, quant_method="awq", bits=4, group_size=16, version="gemm")
-    assert_served_alike(folder, as_here)
+        parts = {"qweight": packed, "qzeros": zeros, "scales": scales}
+        return parts, (numbers.float() - wide[0]) * wide[1]
+
+    told = {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "gemm"}
+    assert_rounded(tmp_path, "llama", rounded, **told)
 
 
 INT4 = {"num_bits": 4, "type": "int", "symmetric": False, "strategy": "group", "group_size": 16}
@@ -190,33 +193,27 @@ def test_compressed_tensors(
     the table that of all.
     """
     library = pytest.importorskip("compressed_tensors")
-    folder = make_family(tmp_path / "model", "qwen3")
-    tensors = load_file(folder / "model.safetensors")
-    plain = dict(tensors)
     scheme = library.quantization.QuantizationScheme(targets=["Linear"], weights=weights)
     compressor = library.compressors.BaseCompressor.get_value_from_registry(form)
-    for name in products(tensors):
-        weight = tensors.pop(name)
-        parts = {"weight": weight, **quantization_of(weight, weights)}
-        packed = compressor.compress(parts, scheme)
-        plain[name] = compressor.decompress(packed, scheme)["weight"].float()
-        module = name.removesuffix("weight")
-        tensors |= {module + part: tensor for part, tensor in packed.items()}
-        tensors[f"{module}input_scale"] = torch.ones(1)  # of activations, which stay as they are
-    as_here = plain_copy(folder, tmp_path / "plain", plain)
-    quantize(
-        folder,
-        tensors,
+
+    def rounded(_: str, weight: torch.Tensor) -> Rounded:
+        packed = compressor.compress({"weight": weight, **scales_of(weight, weights)}, scheme)
+        plain = compressor.decompress(packed, scheme)["weight"].float()
+        return {**packed, "input_scale": torch.ones(1)}, plain  # activations stay as they are
+
+    folder = assert_rounded(
+        tmp_path,
+        "qwen3",
+        rounded,
         quant_method="compressed-tensors",
         **({"format": usual} if usual else {}),
         config_groups={"group_0": {"targets": ["Linear"], "weights": weights, "format": own}},
         ignore=["lm_head"],
     )
-    assert_served_alike(folder, as_here)
     assert Rig(folder).model.description.few_bits == ([8] if weights is INT8 else [])
 
 
-def quantization_of(weight: torch.Tensor, weights: dict[str, Any]) -> Tensors:
+def scales_of(weight: torch.Tensor, weights: dict[str, Any]) -> Tensors:
     """Scales, and zeros if there are any, from the largest numbers."""
     if weights["strategy"] == "tensor":
         return {"weight_scale": weight.abs().max().view(1) / 448}
@@ -231,86 +228,70 @@ def quantization_of(weight: torch.Tensor, weights: dict[str, Any]) -> Tensors:
 @pytest.mark.parametrize("nested", [False, True])
 def test_bitsandbytes(nested: bool, tmp_path: Path) -> None:
     """As bitsandbytes 0.50 saves it: blocks of 64 numbers, of 256 factors, the high half first."""
-    folder = make_family(tmp_path / "model", "llama")
-    tensors = load_file(folder / "model.safetensors")
-    widened, table = dict(tensors), torch.linspace(-1, 1, 16) ** 3
+    table = torch.linspace(-1, 1, 16) ** 3
     generator = torch.Generator().manual_seed(0)
-    for name in [n for n in tensors if n.endswith("_proj.weight")]:
-        weight = tensors[name]
+
+    def rounded(_: str, weight: torch.Tensor) -> Rounded:
         numbers = torch.randint(0, 16, (weight.numel(),), generator=generator, dtype=torch.uint8)
         factors = torch.rand(-(-weight.numel() // 64), generator=generator) * 0.2
         said: dict[str, Any] = {"quant_type": "nf4", "blocksize": 64, "shape": list(weight.shape)}
+        parts = {"weight.absmax": factors, "weight.quant_map": table.clone()}
         if nested:
             names = torch.linspace(-1, 1, 256)
             inner = torch.randint(0, 256, (len(factors),), generator=generator, dtype=torch.uint8)
             outer = torch.full((-(-len(factors) // 256),), 0.05)
             factors = names[inner.int()] * 0.05 + 0.1
             said |= {"nested_blocksize": 256, "nested_offset": 0.1}
-            tensors[f"{name}.nested_absmax"] = outer
-            tensors[f"{name}.nested_quant_map"] = names
-        tensors[name] = (numbers[::2] << 4 | numbers[1::2])[:, None]
-        tensors |= {
-            f"{name}.absmax": inner if nested else factors,
-            f"{name}.quant_map": table.clone(),
-        }
+            parts |= {"weight.absmax": inner, "weight.nested_absmax": outer}
+            parts["weight.nested_quant_map"] = names
         state = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
-        tensors[f"{name}.quant_state.bitsandbytes__nf4"] = state
+        parts["weight.quant_state.bitsandbytes__nf4"] = state
+        parts["weight"] = (numbers[::2] << 4 | numbers[1::2])[:, None]
         wide = factors.repeat_interleave(64)[: weight.numel()]
-        widened[name] = (table[numbers.int()] * wide).view(weight.shape)
-    as_here = plain_copy(folder, tmp_path / "plain", widened)
-    quantize(folder, tensors, quant_method="bitsandbytes", load_in_4bit=True)
-    assert_served_alike(folder, as_here)
+        return parts, (table[numbers.int()] * wide).view(weight.shape)
+
+    assert_rounded(tmp_path, "llama", rounded, quant_method="bitsandbytes", load_in_4bit=True)
 
 
 @pytest.mark.parametrize("algorithm", ["FP8", "NVFP4"])
 def test_modelopt(algorithm: str, tmp_path: Path) -> None:
     """Beside the weights lie scales of activations, of keys and of values."""
-    folder = make_family(tmp_path / "model", "llama")
-    tensors = load_file(folder / "model.safetensors")
-    numbers = dict(tensors)
     random = torch.Generator().manual_seed(0)
     table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    for name in [n for n in tensors if n.endswith("_proj.weight")]:
-        weight, module = tensors[name], name.removesuffix(".weight")
-        rows, columns = weight.shape
-        whole = weight.abs().amax() / 448
-        tensors[f"{module}.input_scale"] = torch.tensor(1.5)
+
+    def rounded(name: str, weight: torch.Tensor) -> Rounded:
+        parts = {"input_scale": torch.tensor(1.5)}
+        parts |= {f"{of}_scale": torch.tensor(2.0) for of in "kv" if f".{of}_proj." in name}
         if algorithm == "FP8":
-            tensors[name] = (weight / whole).to(torch.float8_e4m3fn)
-            tensors[f"{name}_scale"] = whole
-            numbers[name] = tensors[name].float() * whole
-            continue
+            whole = weight.abs().amax() / 448
+            fp8 = (weight / whole).to(torch.float8_e4m3fn)
+            return parts | {"weight": fp8, "weight_scale": whole}, fp8.float() * whole
+        rows, columns = weight.shape
         low, high = torch.randint(0, 16, (2, rows, columns // 2), generator=random)
         scales = torch.rand(rows, columns // 16, generator=random).to(torch.float8_e4m3fn)
-        tensors[name] = (low + 16 * high).to(torch.uint8)
-        tensors[f"{name}_scale"], tensors[f"{name}_scale_2"] = scales, torch.tensor(0.05)
+        parts |= {"weight": (low + 16 * high).to(torch.uint8), "weight_scale": scales}
         nibbles = torch.stack([low, high], -1).flatten(1)
         signed = table[nibbles % 8] * torch.where(nibbles < 8, 1.0, -1.0)
-        numbers[name] = signed * scales.float().repeat_interleave(16, 1) * 0.05
-    for name in ("k_proj.k_scale", "v_proj.v_scale"):
-        tensors[f"model.layers.0.self_attn.{name}"] = torch.tensor(2.0)
-    as_here = plain_copy(folder, tmp_path / "plain", numbers)
-    quantize(folder, tensors, quant_method="modelopt", quant_algo=algorithm)
-    assert_served_alike(folder, as_here)
+        parts["weight_scale_2"] = torch.tensor(0.05)
+        return parts, signed * scales.float().repeat_interleave(16, 1) * 0.05
+
+    assert_rounded(tmp_path, "llama", rounded, quant_method="modelopt", quant_algo=algorithm)
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama")
     tensors = load_file(folder / "model.safetensors")
-    quantize(folder, tensors, quant_method="awq", version="gemv")
-    with pytest.raises(LoadError, match="version 'gemv', is not supported"):
-        Rig(folder)
-    group = {"targets": ["Linear"], "weights": INT8, "format": "marlin-24"}
-    quantize(folder, tensors, quant_method="compressed-tensors", config_groups={"g": group})
-    with pytest.raises(LoadError, match=r"quantization_config of compressed-tensors: .*marlin-24"):
-        Rig(folder)
-    quantize(folder, tensors, quant_method="bitsandbytes", load_in_8bit=True)
-    with pytest.raises(LoadError, match="bitsandbytes of 8 bits is not supported"):
-        Rig(folder)
-    quantize(folder, tensors, quant_method="gptq", bits=3)
-    with pytest.raises(LoadError, match="GPTQ of 3 bits is not supported"):
-        Rig(folder)
+    groups = {"g": {"targets": ["Linear"], "weights": INT8, "format": "marlin-24"}}
+    library = "compressed-tensors"
+
+    def refused(told: str, method: str, **config: Any) -> None:
+        quantize(folder, tensors, quant_method=method, **config)
+        with pytest.raises(LoadError, match=told):
+            Rig(folder)
+
+    refused("version 'gemv', is not supported", "awq", version="gemv")
+    refused(f"quantization_config of {library}: .*marlin-24", library, config_groups=groups)
+    refused("bitsandbytes of 8 bits is not supported", "bitsandbytes", load_in_8bit=True)
+    refused("GPTQ of 3 bits is not supported", "gptq", bits=3)
     tensors["model.layers.0.mlp.down_proj.qweight"] = torch.zeros(4, 4, dtype=torch.int32)
-    quantize(folder, tensors, quant_method="gptq", bits=4)
-    with pytest.raises(LoadError, match=r"lacks model.layers.0.mlp.down_proj.qzeros"):
-        Rig(folder)
+    refused(r"lacks model.layers.0.mlp.down_proj.qzeros", "gptq", bits=4)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.model_rig import Rig, ints, offsets
+from support.model_rig import Rig, ints, offsets, sample_of
 from support.programs_read import bound_by, set_samplers
 
 from inferlet import Sampler
@@ -21,7 +21,7 @@ from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.embeds import UNKNOWN
 from pie_inference.sampling.pool import Choices, SamplerPool
-from pie_py.wire.plan import Clear, EmbedSampled, EmbedText, FeedSampler, Sample, Samples
+from pie_py.wire.plan import Clear, EmbedSampled, EmbedText, FeedSampler, Samples
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}
 
@@ -79,17 +79,9 @@ def draw(
     vocabulary = rig.model.description.vocab_size
     rows = [words(allowed, vocabulary) for allowed in masks.values()]
     masked = [list(masks).index(i) if i in masks else -1 for i in range(count)]
-    result = handlers.sample.sample(
-        rig.model,
-        Sample(
-            embeds=ints(embeds),
-            samplers=ints(slots),
-            steps=np.array(steps or [0] * count, np.uint32),
-            top=ints(top or [0] * count),
-            masked=ints(masked),
-            masks=np.array(rows, np.uint32).reshape(len(rows), -(-vocabulary // 32)),
-        ),
-    ).get()
+    table = np.array(rows, np.uint32).reshape(len(rows), -(-vocabulary // 32))
+    batch = sample_of(embeds, slots, steps or 0, top or 0, masked, table)
+    result = handlers.sample.sample(rig.model, batch).get()
     assert result.samples is not None
     assert result.refused is not None
     return result.samples, result.refused

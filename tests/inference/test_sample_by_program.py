@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.model_rig import Rig, ints
+from support.model_rig import Rig, ints, sample_of
 from support.programs_read import bound_by, set_samplers
 
 from inferlet import Sampler, device, samplers
@@ -19,7 +19,7 @@ from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_py.wire.device_programs import packed_states
-from pie_py.wire.plan import BatchResult, Sample, SetSampler, WriteState
+from pie_py.wire.plan import BatchResult, SetSampler, WriteState
 
 RULED_OUT = "the device program chose token 7, which the grammar or mask rules out: node 0, int []"
 
@@ -58,17 +58,9 @@ def draw(rig: Rig, count: int, step: int = 0, masked: tuple[int, ...] = (), top:
     """Masked rows may have tokens 32 to 63 alone."""
     masks = np.zeros((1, -(-rig.model.description.vocab_size // 32)), np.uint32)
     masks[0, 1] = 0xFFFFFFFF
-    result = handlers.sample.sample(
-        rig.model,
-        Sample(
-            embeds=ints(range(count)),
-            samplers=ints(range(count)),
-            steps=np.full(count, step, np.uint32),
-            top=ints([top] * count),
-            masked=ints([0 if i in masked else -1 for i in range(count)]),
-            masks=masks,
-        ),
-    ).get()
+    rows, of = range(count), [0 if i in masked else -1 for i in range(count)]
+    batch = sample_of(rows, rows, step, top, of, masks)
+    result = handlers.sample.sample(rig.model, batch).get()
     assert result.samples is not None
     return result
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 import torch
 from support.checkpoints import make_llama
 from support.families import make_family
-from support.model_rig import forward_of, ints, tokens_of
+from support.model_rig import assert_near, forward_of, ints, sample_of, tokens_of
 from support.programs_read import set_samplers
 from support.workers import SECONDS, Worker
 
@@ -28,7 +27,6 @@ from pie_py.wire.plan import (
     Hello,
     NextDist,
     Plan,
-    Sample,
     SwapIn,
     SwapOut,
 )
@@ -138,9 +136,8 @@ def _plans(model: str) -> Iterator[Plan]:
     yield Plan(
         0, model, [EmbedText(ints(tokens_of(count)), positions, ints(range(count))), forward]
     )
-    yield Plan(
-        1, model, [NextDist(ints([100, 101]), ints([7, 5])), sampler, _sample(0, [100, 101])]
-    )
+    dist, first = NextDist(ints([100, 101]), ints([7, 5])), sample_of([100, 101], [0, 1], 0, [2, 0])
+    yield Plan(1, model, [dist, sampler, first])
     for step in range(4):
         yield Plan(
             2 + step,
@@ -155,37 +152,15 @@ def _plans(model: str) -> Iterator[Plan]:
                     pages=[0, 1, 4],
                     page_used=[16, 5 + step, 9 + step],
                 ),
-                _sample(1 + step, [100, 101]),
+                sample_of([100, 101], [0, 1], 1 + step, top=[2, 0]),
             ],
         )
     yield Plan(9, model, [SwapOut(ints([4]), ints([2])), CopyKv(ints([0, 1]), ints([64, 65]))])
     yield Plan(10, model, [SwapIn(ints([2]), ints([9])), NextDist(ints([5000]), ints([1]))])
 
 
-def _sample(step: int, embeds: list[int]) -> Sample:
-    return Sample(
-        embeds=ints(embeds),
-        samplers=ints([0, 1]),
-        steps=np.full(2, step, np.uint32),
-        top=ints([2, 0]),
-        masked=ints([-1, -1]),
-        masks=np.zeros((0, 0), np.uint32),
-    )
-
-
 def _check_same(one: Worker, two: Worker, model: str) -> None:
     """Runs the plans by both; what they say differs by rounding alone."""
     for plan in _plans(model):
         for found, wanted in zip(two.run(plan), one.run(plan), strict=True):
-            assert found.error == wanted.error
-            if wanted.distributions is not None:
-                assert found.distributions is not None
-                np.testing.assert_allclose(
-                    found.distributions.probabilities, wanted.distributions.probabilities, atol=2e-5
-                )
-            if wanted.samples is not None:
-                assert found.samples is not None
-                np.testing.assert_array_equal(found.samples.tokens, wanted.samples.tokens)
-                np.testing.assert_allclose(
-                    found.samples.logprobs, wanted.samples.logprobs, atol=1e-3
-                )
+            assert_near(found, wanted, probabilities=2e-5)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from support.model_rig import Rig, ints
+from support.model_rig import Rig, ints, sample_of
 from support.programs_read import set_samplers
 
 from inferlet import Sampler, device, samplers
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
-from pie_py.wire.plan import EmbedSampled, EmbedText, Sample
+from pie_py.wire.plan import EmbedSampled, EmbedText
 
 PROMPT = [5, 17, 101, 9, 30, 31, 8]
 STEPS = 24
@@ -29,20 +28,6 @@ SAMPLERS = (
     Sampler(temperature=0.8, top_p=0.9, min_p=0.05, top_k=40),
     nucleus(),
 )
-
-
-def sample_of(embeds: list[int], samplers: list[int], drafts: list[int], step: int = 0) -> Sample:
-    """Choices without masks, of which some are guessed."""
-    count = len(embeds)
-    return Sample(
-        embeds=ints(embeds),
-        samplers=ints(samplers),
-        steps=np.arange(step, step + count, dtype=np.uint32),
-        top=ints([0] * count),
-        masked=ints([-1] * count),
-        masks=np.zeros((0, 0), np.uint32),
-        drafts=ints(drafts),
-    )
 
 
 class Text:
@@ -69,7 +54,8 @@ class Text:
     def choose(self, embeds: list[int], guesses: list[int]) -> list[int]:
         count = len(embeds)
         drafts = [*guesses, -1] if guesses else []
-        batch = sample_of(embeds, [self.slot] * count, drafts, self.chosen)
+        steps = range(self.chosen, self.chosen + count)
+        batch = sample_of(embeds, [self.slot] * count, steps, drafts=drafts)
         found = handlers.sample.sample(self.rig.model, batch).get().samples
         assert found is not None
         tokens: list[int] = found.tokens.tolist()
@@ -144,5 +130,6 @@ def test_what_is_no_guess_is_refused(rig: Rig) -> None:
         ([5, 5], [], "twice"),
     ]
     for slots, drafts, why in wrong:
+        batch = sample_of(range(len(slots)), slots, range(len(slots)), drafts=drafts)
         with pytest.raises(BadBatch, match=why):
-            handlers.sample.sample(rig.model, sample_of([*range(len(slots))], slots, drafts))
+            handlers.sample.sample(rig.model, batch)

@@ -28,7 +28,6 @@ from pie_py.wire.plan import (
     Cut,
     EmbedText,
     Failed,
-    Forward,
     Hello,
     MaskKv,
     NextDist,
@@ -117,9 +116,6 @@ def test_a_worker_says_hello_runs_plans_and_stops(worker: Worker, folder: Path) 
 
 def test_bad_batches_get_errors_and_the_worker_goes_on(running: Worker) -> None:
     good = prompt_plan().batches
-    forward = good[1]
-    assert isinstance(forward, Forward)
-    none, zero = ints([]), ints([0, 0])
     broken: list[tuple[Batch, str]] = [
         (EmbedText(ints([9999]), ints([0]), ints([0])), "token: 9999 is outside"),
         (EmbedText(ints([1]), ints([-1]), ints([0])), "position: -1 is outside"),
@@ -128,31 +124,13 @@ def test_bad_batches_get_errors_and_the_worker_goes_on(running: Worker) -> None:
         (CopyKv(ints([0]), ints([64 * 16])), "target: 1024 is outside"),
         (MaskKv(ints([64]), np.array([1], np.uint32)), "page: 64 is outside"),
         (NextDist(ints([0]), ints([0])), "k is not in"),
+        (forward_of([], [], [], mask_starts=[0, 5]), "mask_starts"),
         (
-            Forward(zero, none, zero, none, none, ints([0]), none, zero, none, ints([0, 5]), none),
-            "mask_starts",
-        ),
-        (
-            Forward(
-                *(ints([0, 1]), ints([0]), ints([0, 1]), ints([77]), ints([3]), ints([0])),
-                *(ints([-1]), ints([0, 1]), ints([9]), zero, none),
-            ),
+            forward_of([1], [-1], [[9]], page_starts=[0, 1], pages=[77], page_used=[3]),
             "page: 77 is outside",
         ),
-        (
-            Forward(
-                *(ints([0, 1]), ints([0]), zero, none, none, ints([0])),
-                *(ints([-1]), ints([0, 2]), ints([9, 10]), zero, none),
-            ),
-            "more outputs than inputs",
-        ),
-        (
-            Forward(
-                *(ints([0, 1]), ints([0]), zero, none, none, ints([0])),
-                *(ints([-1]), ints([0, 1]), ints([9]), ints([0, 2]), ints([1, 7])),
-            ),
-            "mask row 0",
-        ),
+        (forward_of([1], [-1], [[9, 10]]), "more outputs than inputs"),
+        (forward_of([1], [-1], [[9]], mask_starts=[0, 2], mask=[1, 7]), "mask row 0"),
         # A mistake that no check foresees: the handler's exception comes back.
         (
             EmbedText(ints([1]).reshape(1, 1), ints([0]).reshape(1, 1), ints([0]).reshape(1, 1)),

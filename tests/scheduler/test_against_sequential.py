@@ -62,9 +62,19 @@ class Lane:
     marks: list[int] = field(default_factory=list)
 
     @property
+    def at(self) -> tuple[Instance, int]:
+        """The first arguments of its calls."""
+        return self.instance, self.queue
+
+    @property
     def resident(self) -> list[int]:
         """Addresses of pages that may be used."""
         return [address for address, page in self.pages.items() if not page.away]
+
+    @property
+    def written(self) -> list[int]:
+        """Embeds that hold something."""
+        return [embed for embed, value in self.embeds.items() if value]
 
 
 def spans(addresses: list[int]) -> list[int]:
@@ -133,7 +143,7 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def another_queue(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane and len(self.lanes) <= 7:
+        if len(self.lanes) <= 7:
             self._add_queue(lane)
 
     def _add_queue(self, lane: Lane) -> None:
@@ -157,12 +167,11 @@ class Programs(RuleBasedStateMachine):
 
     @rule(data=st.data(), what=st.sampled_from(["page", "embed"]), count=st.integers(0, 5))
     def allocate(self, data: st.DataObject, what: str, count: int) -> None:
-        if lane := self._lane(data):
-            self._allocate(lane, what, count)
+        self._allocate(self._lane(data), what, count)
 
     def _allocate(self, lane: Lane, what: str, count: int) -> None:
         call = allocate.alloc_kvpage if what == "page" else allocate.alloc_emb
-        first, error = outcome(call, lane.instance, lane.queue, count)
+        first, error = outcome(call, *lane.at, count)
         self._forget_ended()
         assert lane in self.lanes
         if error is None:
@@ -176,29 +185,28 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def embed(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.embeds:
+        if not lane.embeds:
             return
         targets = self._some(data, list(lane.embeds), 4)
         tokens = data.draw(
             st.lists(st.integers(0, 30), min_size=len(targets), max_size=len(targets))
         )
         positions = [data.draw(st.integers(0, 40)) for _ in targets]
-        text.embed_txt(lane.instance, lane.queue, tokens, spans(positions), spans(targets))
+        text.embed_txt(*lane.at, tokens, spans(positions), spans(targets))
         for target, token, position in zip(targets, tokens, positions, strict=True):
             lane.embeds[target] = (embedded(token), position)
 
     @rule(data=st.data(), moved=st.booleans())
     def copy_embeds(self, data: st.DataObject, moved: bool) -> None:
         lane = self._lane(data)
-        written = [e for e, value in lane.embeds.items() if value] if lane else []
-        if lane is None or not written:
+        if not (written := lane.written):
             return
         targets = self._some(data, list(lane.embeds), 4)
         count = len(targets)
         sources = data.draw(st.lists(st.sampled_from(written), min_size=count, max_size=count))
         places = [data.draw(st.integers(0, 40)) for _ in targets] if moved else []
         lists = (spans(sources), spans(targets), spans(places))
-        allocate.copy_emb(lane.instance, lane.queue, *lists)
+        allocate.copy_emb(*lane.at, *lists)
         old = [lane.embeds[e] for e in sources]
         for i, (target, pair) in enumerate(zip(targets, old, strict=True)):
             assert pair is not None
@@ -207,8 +215,7 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def forward(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        written = [e for e, value in lane.embeds.items() if value] if lane else []
-        if lane is None or not written:
+        if not (written := lane.written):
             return
         inputs = self._some(data, written, 4)
         pages = self._some(data, lane.resident, 3, least=0)
@@ -221,22 +228,21 @@ class Programs(RuleBasedStateMachine):
             for _ in inputs:
                 width = len(columns) + len(inputs)
                 mask += runs(data.draw(st.lists(st.booleans(), min_size=width, max_size=width)))
-        where = (lane.instance, lane.queue)
         lists = (spans(pages), spans(inputs), spans(receiving), spans(outputs), mask)
         how = data.draw(st.sampled_from(["plain", "plain", "x", "y", "observe"]))
         values = [v for v in (lane.embeds[e] for e in inputs) if v]
         if how == "plain":
-            answer, error = outcome(forward.forward, *where, *lists)
+            answer, error = outcome(forward.forward, *lane.at, *lists)
         elif how == "observe":
             detail = data.draw(st.sampled_from(["total", "layers", "heads"]))
             count = data.draw(st.integers(1, len(inputs)))
-            answer, error = outcome(forward_with_attention, *where, *lists, count, detail, "")
+            answer, error = outcome(forward_with_attention, *lane.at, *lists, count, detail, "")
             if error is None:
                 rows = {"total": 1, "layers": 2, "heads": 6}[detail]
                 seen = attention(len(columns) + len(values), count, rows)
                 lane.notes[answer] = (rows, seen)
         else:
-            answer, error = outcome(adapter.forward_with_adapter, *where, how, *lists)
+            answer, error = outcome(adapter.forward_with_adapter, *lane.at, how, *lists)
         if error == "limit-exceeded":  # some of the inputs can only run at once
             assert self.prompt is not None
             assert len(inputs) > self.prompt
@@ -281,7 +287,7 @@ class Programs(RuleBasedStateMachine):
         """
         for _ in range(times):
             first = self._lane(data)
-            for lane in [lane for lane in self.lanes if first and lane.instance is first.instance]:
+            for lane in [lane for lane in self.lanes if lane.instance is first.instance]:
                 self._turn = lane
                 self.embed(data)
                 self.forward(data)
@@ -291,12 +297,12 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), start=st.integers(0, 9), to=st.integers(0, 9))
     def copy(self, data: st.DataObject, start: int, to: int) -> None:
         lane = self._lane(data)
-        if lane is None or len(lane.resident) < 2:
+        if len(lane.resident) < 2:
             return
         a, b = (data.draw(st.sampled_from(sorted(lane.resident))) for _ in range(2))
         count = data.draw(st.integers(0, PAGE))
         old, new = lane.pages[a], lane.pages[b]
-        _, error = outcome(allocate.copy_kvpage, lane.instance, lane.queue, a, start, b, to, count)
+        _, error = outcome(allocate.copy_kvpage, *lane.at, a, start, b, to, count)
         if count == 0 or start + count > len(old.slots) or to > len(new.slots):
             assert error == "invalid-argument"
         elif to + count > PAGE:
@@ -313,22 +319,22 @@ class Programs(RuleBasedStateMachine):
         written.
         """
         lane = self._lane(data)
-        full = [a for a in (lane.resident if lane else []) if lane and lane.pages[a].slots]
-        if lane is None or not full:
+        full = [a for a in lane.resident if lane.pages[a].slots]
+        if not full:
             return
         last = data.draw(st.sampled_from(full))
         known = set(lane.pages)
         self._allocate(lane, "page", 1)
         for copy in set(lane.pages) - known:
             count = len(lane.pages[last].slots)
-            allocate.copy_kvpage(lane.instance, lane.queue, last, 0, copy, 0, count)
+            allocate.copy_kvpage(*lane.at, last, 0, copy, 0, count)
             lane.pages[copy].slots = list(lane.pages[last].slots)
             self.forward(data)
 
     @rule(data=st.data())
     def mask(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.resident:
+        if not lane.resident:
             return
         pages = self._some(data, lane.resident, 3)
         words = [
@@ -337,9 +343,7 @@ class Programs(RuleBasedStateMachine):
         wrong = data.draw(st.integers(0, 9)) == 0 and len(lane.pages[pages[0]].slots) < PAGE
         if wrong:
             words[0] |= 1 << PAGE - 1
-        _, error = outcome(
-            forward.mask_kvpage, lane.instance, lane.queue, spans(pages), np.array(words, np.uint32)
-        )
+        _, error = outcome(forward.mask_kvpage, *lane.at, spans(pages), np.array(words, np.uint32))
         if any(lane.pages[page].immutable for page in pages):
             assert error == "immutable"
         elif wrong:
@@ -355,11 +359,10 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), k=st.integers(1, 1200))
     def dist(self, data: st.DataObject, k: int) -> None:
         lane = self._lane(data)
-        written = [e for e, value in lane.embeds.items() if value] if lane else []
-        if lane is None or not written:
+        if not (written := lane.written):
             return
         embed = data.draw(st.sampled_from(written))
-        future = text.get_next_dist(lane.instance, lane.queue, embed, k)
+        future = text.get_next_dist(*lane.at, embed, k)
         value = lane.embeds[embed]
         assert value is not None
         vocab = self.server.facts.vocab_size
@@ -368,13 +371,11 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), used=st.lists(st.integers(0, PAGE), min_size=3, max_size=3))
     def truncate(self, data: st.DataObject, used: list[int]) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.resident:
+        if not lane.resident:
             return
         pages = self._some(data, lane.resident, 3)
         counts = np.array(used[: len(pages)], np.uint32)
-        _, error = outcome(
-            allocate.truncate_kvpage, lane.instance, lane.queue, spans(pages), counts
-        )
+        _, error = outcome(allocate.truncate_kvpage, *lane.at, spans(pages), counts)
         kept = [lane.pages[page] for page in pages]
         if any(page.immutable for page in kept):
             assert error == "immutable"
@@ -390,13 +391,13 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def swap_out(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.pages:
+        if not lane.pages:
             return
         pages = self._some(data, list(lane.pages), 4)
         kept = [lane.pages[page] for page in pages]
         here = [page for page in kept if not page.away]
         free = self.server.service.host_pages.free
-        _, error = outcome(offload.swap_out, lane.instance, lane.queue, spans(pages))
+        _, error = outcome(offload.swap_out, *lane.at, spans(pages))
         shared = any(self._holders(page) > 1 for page in here)
         if error == "busy":  # perhaps of a page that has been freed, but not all sent that names it
             assert shared or self.freed
@@ -412,10 +413,10 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def swap_in(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.pages:
+        if not lane.pages:
             return
         pages = self._some(data, list(lane.pages), 4)
-        _, error = outcome(offload.swap_in, lane.instance, lane.queue, spans(pages))
+        _, error = outcome(offload.swap_in, *lane.at, spans(pages))
         self._forget_ended()
         if error is None:
             for page in pages:
@@ -426,10 +427,10 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def discard(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.pages:
+        if not lane.pages:
             return
         pages = self._some(data, list(lane.pages), 2)
-        offload.discard(lane.instance, lane.queue, spans(pages))
+        offload.discard(*lane.at, spans(pages))
         self.freed.add(lane.instance)
         for page in pages:
             lane.pages[page] = Page(away=True)  # others who hold it keep it
@@ -437,24 +438,22 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), call=st.integers(0, 4))
     def use_what_is_away(self, data: st.DataObject, call: int) -> None:
         lane = self._lane(data)
-        away = [a for a, page in lane.pages.items() if page.away] if lane else []
-        if lane is None or not away:
+        away = [a for a, page in lane.pages.items() if page.away]
+        if not away:
             return
         page = data.draw(st.sampled_from(away))
-        where = (lane.instance, lane.queue)
         none = np.zeros(1, np.uint32)
         calls: list[Any] = [
-            lambda: forward.mask_kvpage(*where, [page, 1], none),
-            lambda: allocate.truncate_kvpage(*where, [page, 1], none),
-            lambda: allocate.export_kvpage(*where, [page, 1], "away", False),
-            lambda: allocate.copy_kvpage(*where, page, 0, page, 0, 1),
+            lambda: forward.mask_kvpage(*lane.at, [page, 1], none),
+            lambda: allocate.truncate_kvpage(*lane.at, [page, 1], none),
+            lambda: allocate.export_kvpage(*lane.at, [page, 1], "away", False),
+            lambda: allocate.copy_kvpage(*lane.at, page, 0, page, 0, 1),
         ]
-        inputs = [e for e, value in lane.embeds.items() if value]
         if call == len(calls):
-            if not inputs:
+            if not lane.written:
                 return
-            one = spans(inputs[:1])
-            calls.append(lambda: forward.forward(*where, [page, 1], one, [], [], []))
+            one = spans(lane.written[:1])
+            calls.append(lambda: forward.forward(*lane.at, [page, 1], one, [], [], []))
         assert outcome(calls[call])[1] == "swapped-out"
 
     def _holders(self, page: Page) -> int:
@@ -481,12 +480,10 @@ class Programs(RuleBasedStateMachine):
         top: int = 1,
     ) -> None:
         lane = self._lane(data)
-        if lane is None:
-            return
         made = inferlet.Sampler(seed=seed, presence_penalty=presence, logprobs=top, logit_bias=bias)
         pool, vocab = self.server.service.samplers, self.server.facts.vocab_size
         full = not pool.slots.free or (presence != 0 and not pool.rows.free)
-        handle, error = outcome(create_sampler, lane.instance, lane.queue, made.to_json())
+        handle, error = outcome(create_sampler, *lane.at, made.to_json())
         assert error == ("out-of-resources" if full else None)
         if error is None:
             facts = (seed, program_facts(bound_by(made, vocab)))
@@ -495,26 +492,25 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def destroy_sampler(self, data: st.DataObject) -> None:
         lane = self._lane(data)
-        if lane and lane.samplers:
+        if lane.samplers:
             gone = data.draw(st.sampled_from(sorted(lane.samplers)))
             del lane.samplers[gone]
-            sample.destroy_sampler(lane.instance, lane.queue, gone)
-            again = outcome(sample.destroy_sampler, lane.instance, lane.queue, gone)
+            sample.destroy_sampler(*lane.at, gone)
+            again = outcome(sample.destroy_sampler, *lane.at, gone)
             assert again[1] == "invalid-handle"
 
     @rule(data=st.data(), tokens=st.lists(st.integers(0, 999), max_size=4), own=st.booleans())
     def feed_sampler(self, data: st.DataObject, tokens: list[int], own: bool) -> None:
         lane = self._lane(data)
-        if lane and lane.samplers:
+        if lane.samplers:
             handle = data.draw(st.sampled_from(sorted(lane.samplers)))
-            sample.feed_sampler(lane.instance, lane.queue, handle, tokens, own)
+            sample.feed_sampler(*lane.at, handle, tokens, own)
             lane.samplers[handle][0].feed(tokens, own)
 
     @rule(data=st.data(), allowed=st.none() | st.sets(st.integers(0, 999), min_size=1, max_size=9))
     def sample(self, data: st.DataObject, allowed: set[int] | None) -> None:
         lane = self._lane(data)
-        written = [e for e, value in lane.embeds.items() if value] if lane else []
-        if lane is None or not written or not lane.samplers:
+        if not (written := lane.written) or not lane.samplers:
             return
         embed = data.draw(st.sampled_from(written))
         handle = data.draw(st.sampled_from(sorted(lane.samplers)))
@@ -524,10 +520,10 @@ class Programs(RuleBasedStateMachine):
         for token in allowed or ():
             words[token // 32] |= np.uint32(1 << token % 32)
         if allowed is None:
-            future = sample.sample(lane.instance, lane.queue, embed, handle)
+            future = sample.sample(*lane.at, embed, handle)
             mask: tuple[int, ...] = ()
         else:
-            future = sample.sample_masked(lane.instance, lane.queue, embed, handle, words)
+            future = sample.sample_masked(*lane.at, embed, handle, words)
             mask = tuple(words.tolist())
         pair = lane.embeds[embed]
         assert pair is not None
@@ -538,12 +534,12 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), position=st.integers(0, 40))
     def embed_sampled(self, data: st.DataObject, position: int) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.samplers or not lane.embeds:
+        if not lane.samplers or not lane.embeds:
             return
         handle = data.draw(st.sampled_from(sorted(lane.samplers)))
         embed = data.draw(st.sampled_from(sorted(lane.embeds)))
         sampler, step, _ = lane.samplers[handle]
-        _, error = outcome(sample.embed_sampled, lane.instance, lane.queue, handle, position, embed)
+        _, error = outcome(sample.embed_sampled, *lane.at, handle, position, embed)
         assert error == (None if step else "invalid-argument")
         if error is None:
             lane.embeds[embed] = (embedded(sampler.last), position)
@@ -552,7 +548,7 @@ class Programs(RuleBasedStateMachine):
     def generate(self, data: st.DataObject, presence: float, times: int) -> None:
         """What samplers are for: choices that depend on what was chosen and fed before."""
         self._turn = self._lane(data)
-        if self._turn is not None and self._turn.embeds:
+        if self._turn.embeds:
             self.embed(data)
             self.create_sampler(data, presence, {7: 2.5})
             for place in range(times):
@@ -564,46 +560,43 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), what=st.sampled_from(["expected", "samples"]))
     def cancel(self, data: st.DataObject, what: str) -> None:
         lane = self._lane(data)
-        futures: dict[int, Any] = {} if lane is None else getattr(lane, what)
-        if lane and futures:
+        futures: dict[int, Any] = getattr(lane, what)
+        if futures:
             future = data.draw(st.sampled_from(sorted(futures)))
             del futures[future]  # a sampler has moved on all the same
             runtime.cancel(lane.instance, future)
 
     @rule(data=st.data(), priority=st.integers(-2, 2))
     def prioritise(self, data: st.DataObject, priority: int) -> None:
-        if lane := self._lane(data):
-            runtime.set_queue_priority(lane.instance, lane.queue, priority)
+        runtime.set_queue_priority(*self._lane(data).at, priority)
 
     @rule(data=st.data())
     def synchronize(self, data: st.DataObject) -> None:
-        if lane := self._lane(data):
-            lane.marks.append(runtime.synchronize(lane.instance, lane.queue))
+        lane = self._lane(data)
+        lane.marks.append(runtime.synchronize(*lane.at))
 
     @rule(data=st.data(), what=st.sampled_from(["page", "embed"]))
     def deallocate(self, data: st.DataObject, what: str) -> None:
         lane = self._lane(data)
-        held: dict[int, Any] = {} if lane is None else getattr(lane, what + "s")
-        if lane is None or len(held) < 4:
+        held: dict[int, Any] = getattr(lane, what + "s")
+        if len(held) < 4:
             return
         gone = self._some(data, list(held), 2)
         call = allocate.dealloc_kvpage if what == "page" else allocate.dealloc_emb
-        call(lane.instance, lane.queue, spans(gone))
+        call(*lane.at, spans(gone))
         self.freed.add(lane.instance)
         for address in gone:
             del held[address]
-        assert outcome(call, lane.instance, lane.queue, spans(gone))[1] == "invalid-handle"
+        assert outcome(call, *lane.at, spans(gone))[1] == "invalid-handle"
 
     @rule(data=st.data(), name=st.sampled_from("xyz"), shared=st.booleans())
     def export(self, data: st.DataObject, name: str, shared: bool) -> None:
         lane = self._lane(data)
-        if lane is None or not lane.resident:
+        if not lane.resident:
             return
         pages = self._some(data, lane.resident, 2)
         kept = [lane.pages[page] for page in pages]
-        _, error = outcome(
-            allocate.export_kvpage, lane.instance, lane.queue, spans(pages), name, shared
-        )
+        _, error = outcome(allocate.export_kvpage, *lane.at, spans(pages), name, shared)
         space = "" if shared else lane.instance.user
         if (space, name) in self.exports:
             assert error == "already-exists"
@@ -619,10 +612,8 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), name=st.sampled_from("xyz"))
     def import_(self, data: st.DataObject, name: str) -> None:
         lane = self._lane(data)
-        if lane is None:
-            return
         found = self.exports.get((lane.instance.user, name)) or self.exports.get(("", name))
-        mapped, error = outcome(allocate.import_kvpage, lane.instance, lane.queue, name)
+        mapped, error = outcome(allocate.import_kvpage, *lane.at, name)
         if found is None:
             assert error == "not-found"
         else:
@@ -633,9 +624,7 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data(), name=st.sampled_from("xyz"))
     def release(self, data: st.DataObject, name: str) -> None:
         lane = self._lane(data)
-        if lane is None:
-            return
-        _, error = outcome(allocate.release_export, lane.instance, lane.queue, name)
+        _, error = outcome(allocate.release_export, *lane.at, name)
         if error is None:
             own = (lane.instance.user, name)
             del self.exports[own if own in self.exports else ("", name)]
@@ -735,11 +724,11 @@ class Programs(RuleBasedStateMachine):
 
     # Choices
 
-    def _lane(self, data: st.DataObject) -> Lane | None:
-        if not self.lanes:
-            return None
+    def _lane(self, data: st.DataObject) -> Lane:
         if self._turn is not None:
             return self._turn
+        if not self.lanes:
+            self.launch(0, 1)
         return self.lanes[data.draw(st.integers(0, len(self.lanes) - 1))]
 
     def _some(self, data: st.DataObject, values: list[int], most: int, least: int = 1) -> list[int]:

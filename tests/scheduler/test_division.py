@@ -67,7 +67,7 @@ def test_prompts_are_served_in_their_order_and_by_priority(server: Server) -> No
     decoder = Decoder(server)
     prompts = [Prompt(Guest(server), list(range(20))) for _ in range(3)]
     last = prompts[2].guest
-    runtime.set_queue_priority(last.instance, last.queue, 1)
+    runtime.set_queue_priority(*last.at, 1)
     ready = []
     for _ in range(5):
         decoder.step()
@@ -235,8 +235,8 @@ def test_what_comes_after_a_prompt_waits_for_all_of_it_in_other_queues_too(serve
     beside.forward(prompt.pages, [embed[0], 1], [], [embed[0] + 1, 1])
     after = beside.dist(embed[0] + 1)
     # What is freed stays until all parts have gone.
-    allocate.dealloc_kvpage(guest.instance, guest.queue, prompt.pages)
-    allocate.dealloc_emb(guest.instance, guest.queue, prompt.embeds)
+    allocate.dealloc_kvpage(*guest.at, prompt.pages)
+    allocate.dealloc_emb(*guest.at, prompt.embeds)
     free = server.service.pages.free
     for number in range(4):
         decoder.step()
@@ -303,7 +303,7 @@ def test_whatever_is_cut_the_values_are_the_same(
     texts = []
     for number, (length, before, priority) in enumerate(prompts):
         guest = Guest(server)
-        runtime.set_queue_priority(guest.instance, guest.queue, priority)
+        runtime.set_queue_priority(*guest.at, priority)
         tokens = [number * 100 + place for place in range(length)]
         texts.append(Prompt(guest, tokens, before=min(before, length - 1)))
     for steps, wait in plans:

@@ -155,7 +155,7 @@ class Text:
     def run(self, count: int) -> PuppetProgram:
         """Lets the server go on for so many tokens, and then runs the last of them."""
         guest = self.guest
-        instance, queue, most = guest.instance, guest.queue, count
+        instance, queue, most = *guest.at, count
         sampler = guest.sampler('{"seed": 5}')
         start = len(self.slots)
         filled = -(-start // PAGE)
@@ -241,15 +241,15 @@ def story(steps: list[tuple[str, int]], adapter: str = "") -> Callable[[Guest], 
                 done = guest.sync()
                 yield from call(runtime.wait, guest.instance, [done])
                 take(guest.instance, done)
-                export = (guest.instance, guest.queue, text.spans(), name, False)
+                export = (*guest.at, text.spans(), name, False)
                 with suppress(ApiError):  # exports may have half of the pool at most
                     allocate.export_kvpage(*export)
                     yield from pause(guest)
-                    allocate.release_export(guest.instance, guest.queue, name)
+                    allocate.release_export(*guest.at, name)
             elif what == "swap" and text.pages:
                 guest.swap_out(text.spans())
                 yield from pause(guest)
-                yield from call(offload.swap_in, guest.instance, guest.queue, text.spans())
+                yield from call(offload.swap_in, *guest.at, text.spans())
         return f"{len(text.slots)} tokens"
 
     return program
@@ -418,7 +418,7 @@ def test_shared_pages_stay() -> None:
         text = Text(guest)
         for _ in range(4):
             yield from text.grow([1, 2, 3, 4])
-        allocate.export_kvpage(guest.instance, guest.queue, [text.pages[0], 1], "x", False)
+        allocate.export_kvpage(*guest.at, [text.pages[0], 1], "x", False)
         yield from pause(guest)
         yield from text.grow([5, 6])
         return "done"
@@ -451,7 +451,7 @@ def test_empty_pages_are_lent_without_room_on_the_host() -> None:
     machine = Machine(kv_pages=4, host_pages=1)
 
     def reserver(guest: Guest) -> PuppetProgram:
-        first = yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 4)
+        first = yield from call(allocate.alloc_kvpage, *guest.at, 4)
         yield from pause(guest)
         return str(sum(guest.used([first, 4])))
 
@@ -509,7 +509,7 @@ def test_a_run_whose_own_pages_are_away_does_not_wait_for_plans_of_others() -> N
         text = Text(guest, embed=guest.embeds(60))
         yield from text.grow([1])
         yield from pause(guest)
-        yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 7)
+        yield from call(allocate.alloc_kvpage, *guest.at, 7)
         return "done"
 
     def runner(guest: Guest) -> PuppetProgram:
@@ -534,11 +534,11 @@ def test_pages_that_are_worth_more_stay() -> None:
 
     def holding(priority: int) -> Instance:
         def program(guest: Guest) -> PuppetProgram:
-            pages = yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 2)
+            pages = yield from call(allocate.alloc_kvpage, *guest.at, 2)
             embeds = guest.embeds(16)
             guest.embed([1] * 16, 0, embeds)
             guest.forward([], embeds, [pages, 2])
-            allocate.retain_kvpage(guest.instance, guest.queue, [pages, 2], priority, 10**9)
+            allocate.retain_kvpage(*guest.at, [pages, 2], priority, 10**9)
             return (yield from pause(guest))
 
         return machine.start(program)
@@ -596,7 +596,7 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
         done = guest.sync()
         yield from call(runtime.wait, guest.instance, [done])
         if guest.instance.number == 2:
-            allocate.export_kvpage(guest.instance, guest.queue, text.spans()[:2], "x", False)
+            allocate.export_kvpage(*guest.at, text.spans()[:2], "x", False)
         for _ in range(2):
             yield from text.grow([5, 6, 7, 8])
         return "done"
@@ -664,7 +664,7 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
         return answer
 
     def allocate_six(guest: Guest) -> Generator[Any, Any, None]:
-        yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, 6)
+        yield from call(allocate.alloc_kvpage, *guest.at, 6)
 
     def oldest(guest: Guest) -> Generator[Any, Any, str]:
         yield from wait(guest)
@@ -734,7 +734,7 @@ def hoarder(end: str, leave: int = 0) -> Callable[[Guest], Any]:
     """Takes all pages but a few, and goes on in one of some ways, for ever."""
 
     def program(guest: Guest) -> Generator[Any, Any, str]:
-        instance, queue, pool = guest.instance, guest.queue, guest.server.service.pages
+        instance, queue, pool = *guest.at, guest.server.service.pages
         count = pool.free - leave
         pages = [(yield from call(allocate.alloc_kvpage, instance, queue, count)), count]
         if end.startswith("fills"):
@@ -768,7 +768,7 @@ def asks(count: int) -> Callable[[Guest], Any]:
     """Takes pages, and ends."""
 
     def program(guest: Guest) -> PuppetProgram:
-        yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, count)
+        yield from call(allocate.alloc_kvpage, *guest.at, count)
         return "has them"
 
     return program
@@ -834,8 +834,8 @@ def test_what_a_user_exports_counts_as_his() -> None:
     for name in ("x", "y"):
         pages = hog.pages(3)
         with suppress(ApiError):  # of one user's exports
-            allocate.export_kvpage(hog.instance, hog.queue, pages, name, False)
-        allocate.dealloc_kvpage(hog.instance, hog.queue, pages)
+            allocate.export_kvpage(*hog.at, pages, name, False)
+        allocate.dealloc_kvpage(*hog.at, pages)
     machine.step()
     hog = Guest(machine, user="mallory")
     kept = machine.service.pages.size - machine.service.pages.free

@@ -28,7 +28,7 @@ def call(guest: Guest, what: int, pages: list[int], embeds: list[int]) -> int | 
         case 5:
             return guest.sync()
         case 6:
-            allocate.dealloc_emb(guest.instance, guest.queue, guest.embeds(1))
+            allocate.dealloc_emb(*guest.at, guest.embeds(1))
         case _:
             return guest.dist(embeds[0])
     return None

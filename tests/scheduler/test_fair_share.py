@@ -39,7 +39,7 @@ class Flood:
         self.guests = [Guest(server, server.launch(user)) for _ in range(guests)]
         for guest in self.guests:
             if rank:
-                runtime.set_queue_priority(guest.instance, guest.queue, rank)
+                runtime.set_queue_priority(*guest.at, rank)
 
     def go_on(self) -> None:
         for guest in self.guests:

@@ -62,7 +62,7 @@ class Run:
 
     @property
     def tokens(self) -> int:
-        return len(queue_of(self.runner.instance, self.runner.queue).runs[self.run].tokens)
+        return len(queue_of(*self.runner.at).runs[self.run].tokens)
 
 
 @dataclass(eq=False)

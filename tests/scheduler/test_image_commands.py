@@ -36,7 +36,7 @@ def server_of_images() -> Server:
 
 
 def embed(guest: Guest, image: bytes, embeds: list[int]) -> None:
-    images.embed_img(guest.instance, guest.queue, image, [0, EMBEDS], embeds)
+    images.embed_img(*guest.at, image, [0, EMBEDS], embeds)
 
 
 def next_plan(server: Server) -> Plan:
@@ -106,7 +106,7 @@ def test_a_refused_image_fails_its_own_queue_only() -> None:
     bad.embed([1], 0, token)
     future = bad.dist(token[0])
     embed(good, picture(5), good.embeds(EMBEDS))
-    done = [runtime.synchronize(guest.instance, guest.queue) for guest in (bad, good)]
+    done = [runtime.synchronize(*guest.at) for guest in (bad, good)]
     plan = next_plan(server)
     server.worker.refusals = {"embed_image": {0: "no such image"}}
     finish(server, plan)
@@ -148,7 +148,7 @@ def test_what_does_not_fit_an_image_is_told() -> None:
         ([0, 4], [first + 9999, 4], "invalid-handle: "),
     ):
         with pytest.raises(ApiError, match=told):
-            images.embed_img(guest.instance, guest.queue, picture(5), positions, embeds)
+            images.embed_img(*guest.at, picture(5), positions, embeds)
 
 
 async def test_an_image_of_a_size_is_measured_once() -> None:

@@ -150,7 +150,7 @@ def test_others_are_not_touched(server: Server) -> None:
     embeds, theirs = guest.embeds(2), other.embeds(2)
     failing(server, guest)
     guest.embed([1, 2], 0, embeds)
-    allocate.dealloc_emb(guest.instance, guest.queue, embeds)
+    allocate.dealloc_emb(*guest.at, embeds)
     server.deliver()  # drops the command, so the embeds are free
     more = other.embeds(2)
     other.embed([7, 8], 0, more)

@@ -73,7 +73,7 @@ class Text:
     def match(self, tokens: list[int]) -> int:
         """Begins with what is there of the tokens; a future if one should wait."""
         guest = self.guest
-        given = guest.instance, guest.queue, self.adapter, u32(*tokens)
+        given = *guest.at, self.adapter, u32(*tokens)
         pages, future = cast("tuple[list[int], int]", prefix.match_prefix(*given))
         self.pages = addresses(pages)
         self.tokens = tokens[: len(self.pages) * PAGE]
@@ -88,7 +88,7 @@ class Text:
         embeds = guest.embeds(len(tokens))
         guest.embed(tokens, start, embeds)
         self.keep(embeds, len(tokens))
-        allocate.dealloc_emb(guest.instance, guest.queue, embeds)
+        allocate.dealloc_emb(*guest.at, embeds)
         self.tokens += tokens
         if insert:
             self.insert()
@@ -114,12 +114,12 @@ class Text:
 
     def release(self) -> None:
         guest = self.guest
-        allocate.dealloc_kvpage(guest.instance, guest.queue, self.spans)
+        allocate.dealloc_kvpage(*guest.at, self.spans)
         self.pages = []
 
 
 def insert(guest: Guest, pages: list[int]) -> int:
-    return prefix.insert_prefix(guest.instance, guest.queue, pages)
+    return prefix.insert_prefix(*guest.at, pages)
 
 
 def found(guest: Guest, tokens: list[int], adapter: str = "") -> int:
@@ -252,7 +252,7 @@ def test_what_went_through_an_adapter_is_found_with_it_only(server: Server, gues
     assert server.service.adapters.reserve("", "new") == 0
     server.service.adapters.add(("", "new"), "")
     late = Guest(server)
-    pages, future = prefix.match_prefix(late.instance, late.queue, "new", u32(*TOKENS))
+    pages, future = prefix.match_prefix(*late.at, "new", u32(*TOKENS))
     assert (pages, future) == ([], 0)
     assert found(late, TOKENS) == 12
 
@@ -427,7 +427,7 @@ def test_among_a_users_pages_those_worth_least_go_first(server: Server) -> None:
     def compute(who: Guest, tokens: list[int], priority: int, seconds: float) -> None:
         text = computed(who, tokens)
         time = int(seconds * 1e9)
-        allocate.retain_kvpage(who.instance, who.queue, text.spans, priority, time)
+        allocate.retain_kvpage(*who.at, text.spans, priority, time)
         text.release()
 
     compute(guest, texts[0], 3, 60)
@@ -439,7 +439,7 @@ def test_among_a_users_pages_those_worth_least_go_first(server: Server) -> None:
     # Four of the pages that were there are this user's by their age: those worth least.
     assert [found(guest, tokens) for tokens in texts] == [16, 16, 0]
     assert found(other, texts[0]) == 16
-    allocate.dealloc_kvpage(guest.instance, guest.queue, taken)
+    allocate.dealloc_kvpage(*guest.at, taken)
     compute(guest, texts[2], -1, 0)
     found(guest, texts[2])  # it is used again
     guest.pages(8 + 4)
@@ -464,7 +464,7 @@ def test_what_is_faster_back_from_host_memory_than_computed_moves_there(
     assert text.match(texts[3]) == 0
     assert len(text.tokens) == 16
     assert found(guest, texts[2]) == 0, "no page is free"
-    allocate.dealloc_kvpage(guest.instance, guest.queue, taken)
+    allocate.dealloc_kvpage(*guest.at, taken)
     text.run([1, 1, 1, 1])
     server.drain()
     check_mapped(text)
@@ -489,9 +489,9 @@ def test_what_is_in_host_memory_waits_for_room_and_is_not_computed_again() -> No
     held = running.pages(24)
     answers: list[Any] = []
     executor.answer = lambda instance, value: answers.append(value)  # type: ignore[method-assign]
-    asked = prefix.match_prefix(late.instance, late.queue, "", u32(*[1] * 41))
+    asked = prefix.match_prefix(*late.at, "", u32(*[1] * 41))
     assert (asked, answers) == (SUSPENDED, [])
-    allocate.dealloc_kvpage(running.instance, running.queue, held)
+    allocate.dealloc_kvpage(*running.at, held)
     server.drain()
     assert service.evictor is not None
     service.evictor.after_turn()
@@ -527,7 +527,7 @@ def test_nobody_goes_on_with_pages_that_did_not_reach_host_memory(
     for number in range(5):
         computed(guest, [number] * 17).release()
     server.worker.fail_kinds = {"swap_out"}
-    allocate.dealloc_kvpage(guest.instance, guest.queue, guest.pages(20))
+    allocate.dealloc_kvpage(*guest.at, guest.pages(20))
     first, second = Guest(server), Guest(server)
     for other in (first, second):
         text = Text(other)
@@ -600,7 +600,7 @@ def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
     assert (late.ready(first), later.ready(second)) == (True, False), "one at a time"
     take(late.instance, first)
     assert found(late, [7] * 41) == 0, "each instance waits once"
-    allocate.alloc_kvpage(late.instance, late.queue, 11)
+    allocate.alloc_kvpage(*late.at, 11)
     look()
     assert not later.ready(second)
     server.clock.seconds += 11 * 10 * 2
@@ -625,7 +625,7 @@ class Deceit:
     def positions_with_a_gap(self, text: Text) -> int:
         guest, start = text.guest, len(text.tokens)
         embeds = guest.embeds(2)
-        embed_txt(guest.instance, guest.queue, [1, 2], [start, 1, start + 5, 1], embeds)
+        embed_txt(*guest.at, [1, 2], [start, 1, start + 5, 1], embeds)
         return text.extend(embeds, [1, 2])
 
     def positions_from_elsewhere(self, text: Text) -> int:
@@ -967,7 +967,7 @@ class Deceivers(RuleBasedStateMachine):
         elif kind == 5:
             text.adapter = data.draw(st.sampled_from(ADAPTERS))
         elif kind == 6:
-            self.attempt(lambda: offload.discard(guest.instance, guest.queue, pair(page)))
+            self.attempt(lambda: offload.discard(*guest.at, pair(page)))
         elif kind == 7:
             self.attempt(lambda: guest.swap_out(pair(page)))
             if data.draw(st.booleans()):
@@ -1072,16 +1072,16 @@ TestDeceivers.settings = settings(
 def test_who_gives_up_waiting_for_a_text_is_forgotten(server: Server) -> None:
     one, other = Guest(server), Guest(server)
     tokens = u32(*range(16))
-    prefix.match_prefix(one.instance, one.queue, "", tokens)
+    prefix.match_prefix(*one.at, "", tokens)
     pages, embeds = one.pages(4), one.embeds(12)
     one.embed(list(range(12)), 0, embeds)
     one.forward(pages, embeds, pages)
-    assert prefix.insert_prefix(one.instance, one.queue, [pages[0], 3]) == 3
+    assert prefix.insert_prefix(*one.at, [pages[0], 3]) == 3
     future = 0
     for _ in range(50):
         if future:
             runtime.cancel(other.instance, future)
-        _, future = prefix.match_prefix(other.instance, other.queue, "", tokens)
+        _, future = prefix.match_prefix(*other.at, "", tokens)
         assert future
     (pending,) = {node.pending for node in server.service.prefixes._nodes.values() if node.pending}
     assert len(pending.waiters) == 1

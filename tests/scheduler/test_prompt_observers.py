@@ -105,12 +105,12 @@ def test_what_an_observed_prompt_leaves_is_plain_text() -> None:
     """It has read all that it may: the prefix cache finds it."""
     server = Server(**FACTS)
     guest = Guest(server)
-    assert prefix.match_prefix(guest.instance, guest.queue, "", u32(*range(16))) == ([], 0)
+    assert prefix.match_prefix(*guest.at, "", u32(*range(16))) == ([], 0)
     sampler(guest)
     first, *_ = prompt(guest, 16)
-    prefix.insert_prefix(guest.instance, guest.queue, [first, 2])
+    prefix.insert_prefix(*guest.at, [first, 2])
     server.drain()
-    found, waits = prefix.match_prefix(guest.instance, guest.queue, "", u32(*range(16), 7))
+    found, waits = prefix.match_prefix(*guest.at, "", u32(*range(16), 7))
     assert (sum(found[1::2]), waits) == (2, 0)
 
 
@@ -128,13 +128,13 @@ def test_what_gives_no_weights_is_unsupported() -> None:
         with refused("unsupported"):
             guest.forward(pages, inputs, output_pages, [], rows)
     assert guest.used(pages) == [0, 0]
-    sample.destroy_sampler(guest.instance, guest.queue, chooser)
+    sample.destroy_sampler(*guest.at, chooser)
     guest.forward(pages, embeds, pages, [], mask)
     future = guest.sync()
     server.drain()
     take(guest.instance, future)
     assert guest.used(pages) == [3, 0]
-    allocate.dealloc_emb(guest.instance, guest.queue, apart)
+    allocate.dealloc_emb(*guest.at, apart)
 
 
 def test_what_a_prompt_keeps_counts_among_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

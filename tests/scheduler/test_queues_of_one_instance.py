@@ -109,7 +109,7 @@ def test_what_a_queue_reads_may_be_given_up_by_another(end: str, in_flight: int)
     server = large_server(kv_pages=5 if end == "truncate" else 4, max_batch_commands=1)
     origin, other = Guest(server), Guest(server)
     fork = Guest(server, origin.instance)
-    runtime.set_queue_priority(fork.instance, fork.queue, -100)
+    runtime.set_queue_priority(*fork.at, -100)
     pages, theirs = origin.filled(4), other.embeds(8)
     other.embed([9] * 8, 0, theirs)
     server.drain()
@@ -125,7 +125,7 @@ def test_what_a_queue_reads_may_be_given_up_by_another(end: str, in_flight: int)
     fork.forward(copy, embeds, copy, outputs)
     futures = [fork.dist(outputs[0]), fork.dist(outputs[0] + 1)]
     if end == "free":
-        allocate.dealloc_kvpage(origin.instance, origin.queue, pages)
+        allocate.dealloc_kvpage(*origin.at, pages)
     elif end == "swap":
         origin.swap_out(pages)
     else:
@@ -192,9 +192,9 @@ def test_what_is_freed_beside_a_run_comes_back() -> None:
     server.drain()
     for _ in range(300):  # more than there are of each
         pages, embeds, sampler = second.pages(1), second.embeds(1), second.sampler(GREEDY)
-        allocate.dealloc_kvpage(second.instance, second.queue, pages)
-        allocate.dealloc_emb(second.instance, second.queue, embeds)
-        sample.destroy_sampler(second.instance, second.queue, sampler)
+        allocate.dealloc_kvpage(*second.at, pages)
+        allocate.dealloc_emb(*second.at, embeds)
+        sample.destroy_sampler(*second.at, sampler)
         server.drain()
 
 
@@ -212,16 +212,16 @@ def test_what_a_run_needs_comes_back_at_its_end() -> None:
     def is_free() -> tuple[bool, bool]:
         return pages._references[page] == 0, queued.embed in embeds._free._ids[: embeds.free]
 
-    allocate.dealloc_kvpage(first.instance, first.queue, [first.held[0], 1])
-    allocate.dealloc_emb(first.instance, first.queue, [first.own, 1])
-    sample.destroy_sampler(first.instance, first.queue, sampler)
+    allocate.dealloc_kvpage(*first.at, [first.held[0], 1])
+    allocate.dealloc_emb(*first.at, [first.own, 1])
+    sample.destroy_sampler(*first.at, sampler)
     second.append([3])
     server.drain()
     assert is_free() == (False, False)
-    calls.next_tokens(first.instance, first.queue, run, 60)
+    calls.next_tokens(*first.at, run, 60)
     server.drain()
     assert first.tokens(run)[:40] == plain(server, 12, 40)
-    calls.end_run(first.instance, first.queue, run, 1)
+    calls.end_run(*first.at, run, 1)
     server.drain()
     assert is_free() == (True, True)
 

@@ -237,16 +237,16 @@ def test_exports_of_other_users_and_of_too_many_pages(server: Server, guest: Gue
     allocate.export_kvpage(instance, queue, pages, "prompt", False)
     allocate.export_kvpage(instance, queue, [pages[0], 1], "all", True)
     ben = Guest(server, server.launch("ben"))
-    assert allocate.list_exports(ben.instance, ben.queue) == ["all"]
+    assert allocate.list_exports(*ben.at) == ["all"]
     assert allocate.list_exports(instance, queue) == ["all", "prompt"]
     for use in (allocate.import_kvpage, allocate.release_export):
         with refused("not-found"):
-            use(ben.instance, ben.queue, "prompt")
+            use(*ben.at, "prompt")
     with refused("permission-denied"):
-        allocate.release_export(ben.instance, ben.queue, "all")
+        allocate.release_export(*ben.at, "all")
     limited = Guest(server, kv_pages=1)
     with refused("limit-exceeded"):
-        allocate.import_kvpage(limited.instance, limited.queue, "prompt")
+        allocate.import_kvpage(*limited.at, "prompt")
 
 
 def test_a_forward_in_place_names_no_embed_twice(server: Server, guest: Guest) -> None:
@@ -260,4 +260,4 @@ def test_a_forward_in_place_names_no_embed_twice(server: Server, guest: Guest) -
 
 def test_a_model_whose_keys_cannot_be_turned_says_so(guest: Guest) -> None:
     with refused("unsupported"):
-        forward.shift_kvpage(guest.instance, guest.queue, guest.pages(1), 3)
+        forward.shift_kvpage(*guest.at, guest.pages(1), 3)

@@ -37,7 +37,7 @@ class Reading:
         self.tokens = expected.steps(expected.sampler(SAMPLERS[1]), most)
         self.run = guest.start(guest.sampler(SAMPLERS[1]), most)
         run_text = server.function("run-text")
-        self.future: int = run_text(guest.instance, guest.queue, self.run, [], ends, [], to_client)
+        self.future: int = run_text(*guest.at, self.run, [], ends, [], to_client)
         if begun is None:
             server.drain()
         for _ in range(begun or 0):
@@ -134,7 +134,7 @@ def test_a_run_whose_pages_were_evicted_goes_on_when_its_client_reads() -> None:
     def reads(guest: Any) -> PuppetProgram:
         run = guest.start(guest.sampler(SAMPLERS[1]), 90)
         text = machine.function("run-text")
-        future = text(guest.instance, guest.queue, run, [], [], [], True)
+        future = text(*guest.at, run, [], [], [], True)
         yield from call(runtime.wait, guest.instance, [future])
         read.append(guest.instance.futures.take(future, FutureKind.RUN_TEXT)[1])
         return "ok"

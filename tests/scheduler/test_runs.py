@@ -67,36 +67,27 @@ class Runner(Guest):
         embeds = self.embeds(len(tokens))
         self.embed(tokens, self.length, embeds)
         self.forward(self.inputs, embeds, self.outputs, [self.last, 1])
-        allocate.dealloc_emb(self.instance, self.queue, embeds)
+        allocate.dealloc_emb(*self.at, embeds)
         self.length += len(tokens)
 
     def start(self, sampler: int, most: int, stops: tuple[int, ...] = (), adapter: str = "") -> int:
         pages = self.inputs, self.outputs
         return calls.start_run(
-            self.instance,
-            self.queue,
-            sampler,
-            self.last,
-            self.length,
-            self.own,
-            *pages,
-            adapter,
-            most,
-            list(stops),
+            *self.at, sampler, self.last, self.length, self.own, *pages, adapter, most, list(stops)
         )
 
     def tokens(self, run: int) -> list[int]:
-        return list(map(int, calls.take_tokens(self.instance, self.queue, run)))
+        return list(map(int, calls.take_tokens(*self.at, run)))
 
     def speculate(self, run: int, text: list[int], most: int) -> None:
-        calls.speculate(self.instance, self.queue, run, text, most)
+        calls.speculate(*self.at, run, text, most)
 
     def speculate_with(self, run: int, drafter: Runner, draft_run: int, most: int) -> None:
-        calls.speculate_with(self.instance, self.queue, run, drafter.queue, draft_run, most)
+        calls.speculate_with(*self.at, run, drafter.queue, draft_run, most)
 
     def end(self, run: int, count: int) -> None:
         """Ends a run; the pages then hold its first tokens but the last."""
-        self.held += calls.end_run(self.instance, self.queue, run, count)
+        self.held += calls.end_run(*self.at, run, count)
         self.length += max(0, count - 1)
 
     def steps(self, sampler: int, count: int) -> list[int]:
@@ -267,9 +258,9 @@ def test_who_waits_and_cancels_leaves_nothing_behind() -> None:
     runner = Runner(Server())
     handle = runner.start(runner.sampler(SAMPLERS[1]), 100)
     for _ in range(1000):
-        future = calls.run_progress(runner.instance, runner.queue, handle, 100)
+        future = calls.run_progress(*runner.at, handle, 100)
         runtime.cancel(runner.instance, future)
-    _, run = run_of(runner.instance, runner.queue, handle)
+    _, run = run_of(*runner.at, handle)
     assert len(run.waiting) <= 64
 
 
@@ -331,12 +322,12 @@ def test_a_run_waits_for_who_reads_it() -> None:
     server.drain()
     assert guest.instance.queued_commands == 0  # it may be paused
     assert len(guest.tokens(run)) == LEAD
-    future = calls.run_progress(guest.instance, guest.queue, run, 40)
+    future = calls.run_progress(*guest.at, run, 40)
     assert not guest.ready(future)
     server.drain()
     assert guest.ready(future)
     assert len(guest.tokens(run)) == 40 + LEAD
-    assert calls.next_tokens(guest.instance, guest.queue, run, 300) is SUSPENDED
+    assert calls.next_tokens(*guest.at, run, 300) is SUSPENDED
     server.drain()
     assert len(guest.tokens(run)) == 200 - 40 - 2 * LEAD
 
@@ -367,7 +358,7 @@ def test_what_a_run_writes_is_nobody_elses(server: Server) -> None:
     with refused("immutable"):
         guest.forward([], [guest.last, 1], [own + 1, 1])  # a page that the run has taken
     with refused("busy"):
-        allocate.export_kvpage(guest.instance, guest.queue, [own, 1], "x", False)
+        allocate.export_kvpage(*guest.at, [own, 1], "x", False)
     guest.end(run, 3)
     guest.truncate([own, 1], 0)
 
@@ -445,8 +436,8 @@ def test_wrong_calls(server: Server) -> None:
     with refused("invalid-argument"):
         guest.end(run, 4)
     with refused("invalid-argument"):
-        calls.run_progress(guest.instance, guest.queue, run, 0)
-    queue_of(guest.instance, guest.queue).close()
+        calls.run_progress(*guest.at, run, 0)
+    queue_of(*guest.at).close()
     assert not server.service.pages.immutable.any()
 
 
@@ -454,7 +445,7 @@ def test_no_run_begins_with_a_state_that_is_lost(server: Server) -> None:
     guest = Runner(server)
     sampler = guest.sampler(counting(chosen=0).to_json())
     run = guest.start(sampler, 80)
-    calls.run_progress(guest.instance, guest.queue, run, 80)
+    calls.run_progress(*guest.at, run, 80)
     server.drain()
     guest.end(run, 1)
     with refused("invalid-argument"):
@@ -468,16 +459,16 @@ def test_what_a_run_wrote_can_be_shared() -> None:
     server = Server(kv_pages=200)
     writer = Runner(server, 0)
     # From the first question on, what is written is recorded.
-    prefix.match_prefix(writer.instance, writer.queue, "", u32(1))
+    prefix.match_prefix(*writer.at, "", u32(1))
     writer.append([50, 51, 52])
     run = writer.start(writer.sampler('{"seed": 9}'), 30)
     server.drain()
     tokens = writer.tokens(run)
     writer.end(run, 20)
-    assert prefix.insert_prefix(writer.instance, writer.queue, writer.inputs) == 2
+    assert prefix.insert_prefix(*writer.at, writer.inputs) == 2
     reader = Runner(server)
     text = [50, 51, 52, *tokens]
-    found, _ = prefix.match_prefix(reader.instance, reader.queue, "", u32(*text))
+    found, _ = prefix.match_prefix(*reader.at, "", u32(*text))
     assert len(addresses(found)) == 2
 
 
@@ -487,12 +478,12 @@ def test_a_page_that_is_exported_before_its_run_is_ended_stays_immutable(server:
     server.drain()
     assert len(guest.tokens(run)) == 4  # it is over, and not ended
     page = addresses(guest.outputs)[0]
-    allocate.export_kvpage(guest.instance, guest.queue, [page, 1], "kept", True)
-    used = allocate.kvpage_used(guest.instance, guest.queue, [page, 1]).tolist()
+    allocate.export_kvpage(*guest.at, [page, 1], "kept", True)
+    used = allocate.kvpage_used(*guest.at, [page, 1]).tolist()
     guest.end(run, 4)
-    assert allocate.kvpage_used(guest.instance, guest.queue, [page, 1]).tolist() == used
+    assert allocate.kvpage_used(*guest.at, [page, 1]).tolist() == used
     with refused("immutable"):
-        allocate.truncate_kvpage(guest.instance, guest.queue, [page, 1], u32(0))
+        allocate.truncate_kvpage(*guest.at, [page, 1], u32(0))
 
 
 def test_forks_run_in_the_same_plans() -> None:

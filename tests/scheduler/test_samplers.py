@@ -92,8 +92,8 @@ def test_an_operator_bounds_what_is_seen_of_a_distribution() -> None:
         lambda: guest.dist(embeds[0], 4),
         lambda: guest.sampler('{"logprobs": 4}'),
         lambda: guest.sampler(replace(greedy, logprobs=4).to_json()),
-        lambda: text.get_hidden(guest.instance, guest.queue, embeds),
-        lambda: sample.read_state(guest.instance, guest.queue, state),
+        lambda: text.get_hidden(*guest.at, embeds),
+        lambda: sample.read_state(*guest.at, state),
     ]
     for look in looks:
         with refused("limit-exceeded"):
@@ -101,7 +101,7 @@ def test_an_operator_bounds_what_is_seen_of_a_distribution() -> None:
     token = guest.sample(embeds[0], guest.sampler('{"logprobs": 3}'))
     likely = guest.dist(embeds[0], 3)
     counted = guest.sampler(counting(chosen=0).to_json())
-    sample.write_state(guest.instance, guest.queue, counted, '{"chosen": 7}')  # which shows nothing
+    sample.write_state(*guest.at, counted, '{"chosen": 7}')  # which shows nothing
     guest.server.drain()
     assert ("write_state", 1) in batches(guest.server)
     assert len(guest.take(likely)) == 3
@@ -115,7 +115,7 @@ def test_rows_of_counts_run_out_before_samplers_do() -> None:
     with pytest.raises(ApiError, match=r"^out-of-resources: .*penalties"):
         guest.sampler(PENALIZED)
     guest.sampler()
-    sample.destroy_sampler(guest.instance, guest.queue, first)
+    sample.destroy_sampler(*guest.at, first)
     server.drain()
     guest.sampler(PENALIZED)
 
@@ -175,7 +175,7 @@ def test_nothing_left_to_choose_fails_what_follows_and_nobody_else() -> None:
     neighbour, _, beside = ready_guest(server)
     sampler, other = guest.sampler(), neighbour.sampler()
     nothing = np.zeros(32, np.uint32)
-    future = sample.sample_masked(guest.instance, guest.queue, embed, sampler, nothing)
+    future = sample.sample_masked(*guest.at, embed, sampler, nothing)
     fine = neighbour.sample(beside, other)
     guest.embed_sampled(sampler, 3, embed)
     neighbour.embed_sampled(other, 3, beside)
@@ -278,8 +278,8 @@ def test_a_sampler_that_is_destroyed_keeps_its_program_for_what_was_queued(serve
     handle = guest.sampler(biased({7: 2.0}).to_json())
     server.drain()
     (slot,) = server.worker.samplers
-    sample.sample(guest.instance, guest.queue, embed, handle)
-    sample.destroy_sampler(guest.instance, guest.queue, handle)
+    sample.sample(*guest.at, embed, handle)
+    sample.destroy_sampler(*guest.at, handle)
     Guest(server).sampler(biased({8: 2.0}).to_json())
     plan = server.scheduler.next_plan()
     assert plan is not None
@@ -297,7 +297,7 @@ def test_batches_of_fed_tokens_are_bounded(server: Server, guest: Guest) -> None
     server.drain()
     batches(server)
     for handle, count in zip(samplers, (20, 4, 1, 100), strict=True):  # 24 tokens a batch
-        sample.feed_sampler(guest.instance, guest.queue, handle, list(range(count)), True)
+        sample.feed_sampler(*guest.at, handle, list(range(count)), True)
     server.drain()
     assert batches(server) == [("feed_sampler", 2), ("feed_sampler", 1), ("feed_sampler", 1)]
 
@@ -319,7 +319,7 @@ def test_a_step_is_queued_as_a_whole_or_not_at_all() -> None:
             with refused("limit-exceeded"):
                 sample.step(guest.instance, guest.queue, *args)
             assert guest.instance.queued_commands == queued
-            assert allocate.kvpage_used(guest.instance, guest.queue, [pages[0], 1]).tolist() == [3]
+            assert allocate.kvpage_used(*guest.at, [pages[0], 1]).tolist() == [3]
         guest.instance.limits = limits
         guest.instance.futures._limits = limits
         if whole:
@@ -330,7 +330,7 @@ def test_a_step_is_queued_as_a_whole_or_not_at_all() -> None:
             futures.append(guest.sample(embed, sampler))
         server.drain()
         tokens.append([guest.take_sample(future) for future in futures])
-        assert allocate.kvpage_used(guest.instance, guest.queue, [pages[0], 1]).tolist() == [4]
+        assert allocate.kvpage_used(*guest.at, [pages[0], 1]).tolist() == [4]
     assert tokens[0] == tokens[1]
 
 
@@ -387,7 +387,7 @@ def test_a_wrong_text_is_refused_each_time(text: str, told: str) -> None:
 
 def test_samplers_of_compiled_fields_have_no_state_to_read(guest: Guest) -> None:
     def read(parameters: str) -> int:
-        return sample.read_state(guest.instance, guest.queue, guest.sampler(parameters))
+        return sample.read_state(*guest.at, guest.sampler(parameters))
 
     with refused("invalid-argument"):
         read('{"temperature": 0.5}')
@@ -409,7 +409,7 @@ def test_a_batch_carries_no_more_values_than_are_soon_copied(
     sent = device.program(rule)(table=[0] * 50).to_json()
     guest = Guest(server)
     for _ in range(5):
-        create_sampler(guest.instance, guest.queue, sent)
+        create_sampler(*guest.at, sent)
     server.drain()
     assert [count for kind, count in batches(server) if kind == SetSampler.kind] == [2, 2, 1]
 

@@ -105,7 +105,7 @@ def test_what_is_away_counts_no_page_of_the_instance(server: Server) -> None:
         guest.swap_out(pages)
     guest.swap_out([pages[0], 2])
     server.drain()
-    stats = json.loads(allocate.pool_stats(guest.instance, guest.queue))
+    stats = json.loads(allocate.pool_stats(*guest.at))
     assert (stats["kv_pages_mine"], stats["host_pages_mine"]) == (1, 2)
     assert stats["host_pages_free"] == stats["host_pages"] - 2
     guest.pages(2)
@@ -118,12 +118,12 @@ def test_pages_that_others_hold_stay(server: Server) -> None:
     guest, other = Guest(server), Guest(server)
     pages = guest.filled(9)
     server.drain()
-    allocate.export_kvpage(guest.instance, guest.queue, [pages[0], 1], "x", False)
+    allocate.export_kvpage(*guest.at, [pages[0], 1], "x", False)
     with refused("busy"):
         guest.swap_out(pages)
-    first, _ = allocate.import_kvpage(other.instance, other.queue, "x")
+    first, _ = allocate.import_kvpage(*other.at, "x")
     guest.discard(pages)  # gives up what is its own
-    allocate.release_export(guest.instance, guest.queue, "x")
+    allocate.release_export(*guest.at, "x")
     assert other.used([first, 1]) == [8]
     other.swap_out([first, 1])
     other.swap_in([first, 1])

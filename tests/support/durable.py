@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,47 @@ async def main(name: str, rounds: int, anew: int = 0) -> str:
             runtime.checkpoint(json.dumps([number, text]).encode())
     return (await store.get(name)).decode()
 """
+
+
+class Game:
+    """Some of those that count play, each with a client of its own, in a thread."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        program: str,
+        name: str,
+        counters: int,
+        rounds: int,
+        *,
+        durable: bool = True,
+        pause: float = 0.0,
+    ) -> None:
+        """They pause for so many seconds after each answer."""
+        self.found: list[tuple[list[str], str]] = []  # what each heard, and its result
+        self.begun = threading.Semaphore(0)  # counters that were launched
+        self._connect, self._program, self._name, self._counters = connect, program, name, counters
+        self._rounds, self._durable, self._pause = rounds, durable, pause
+        self.thread = threading.Thread(target=anyio.run, args=(self._play,))
+        self.thread.start()
+
+    async def _play(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(self._counters):
+                tasks.start_soon(self._count, number)
+
+    async def _count(self, number: int) -> None:
+        async with self._connect() as client:
+            args = ["--name", f"{self._name}{number}", "--rounds", str(self._rounds)]
+            args += ["--anew", str(int(self._durable))]
+            instance = await client.launch(self._program, args, durable=self._durable)
+            self.begun.release()
+            heard: list[str] = []
+            async for message in instance:
+                heard.append(str(message))
+                await instance.send(f" {len(heard)}")
+                await anyio.sleep(self._pause)
+            self.found.append((heard, await instance.result()))
 
 
 class Run(NamedTuple):

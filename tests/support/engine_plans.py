@@ -25,7 +25,7 @@ from pie_py.wire.plan import (
     Sample,
     SetSampler,
 )
-from support.model_rig import forward_of, ints, offsets, tokens_of
+from support.model_rig import forward_of, ints, offsets, sample_of, tokens_of
 from support.programs_read import set_samplers
 
 NONE = ints([])
@@ -108,24 +108,15 @@ def samplers(count: int, top_p: float = 0.7) -> SetSampler:
 def sample(count: int, step: int, embed: int) -> Sample:
     masks = np.zeros((1, -(-VOCABULARY // 32)), np.uint32)
     masks[0, 1] = 0b1100
-    masked = np.full(count, -1, np.int32)
-    masked[-1] = 0
-    return Sample(
-        embeds=ints([embed] * count),
-        samplers=ints(range(count)),
-        steps=np.full(count, step, np.uint32),
-        top=ints([3] + [0] * (count - 1)),
-        masked=masked,
-        masks=masks,
-    )
+    top, masked = [3] + [0] * (count - 1), [-1] * (count - 1) + [0]
+    return sample_of([embed] * count, range(count), step, top, masked, masks)
 
 
 def begin(engine: Engine, chosen: SetSampler) -> None:
     """Three prompts of 40 tokens, samplers for them, and the first token of each."""
     for s in range(3):
         landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
-    first = sample(3, 0, 1000)
-    first.embeds, first.masked, first.top = ints([1000, 1001, 1002]), ints([-1] * 3), ints([0] * 3)
+    first = sample_of([1000, 1001, 1002], [0, 1, 2])
     landed(engine, Plan(4, "m", [chosen, first]))
 
 
@@ -144,12 +135,5 @@ def decoding(turns: int) -> Iterator[list[Batch]]:
                 pages=[p for s in range(3) for p in range(8 * s, 8 * s + pages)],
                 page_used=[min(16, used - 16 * i) for _ in range(3) for i in range(pages)],
             ),
-            Sample(
-                embeds=ints([0, 1, 2]),
-                samplers=ints([0, 1, 2]),
-                steps=np.full(3, step + 1, np.uint32),
-                top=ints([0] * 3),
-                masked=ints([-1] * 3),
-                masks=np.zeros((0, 0), np.uint32),
-            ),
+            sample_of([0, 1, 2], [0, 1, 2], step + 1),
         ]

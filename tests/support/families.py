@@ -67,6 +67,28 @@ def _deepseek(**options: Any) -> DeepseekV3Config:
     return DeepseekV3Config(**{**options, "num_key_value_heads": options["num_attention_heads"]})
 
 
+DELTA_NETS: dict[str, Any] = {
+    "initializer_range": 0.1,
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "layer_types": ["full_attention", *["linear_attention"] * 3],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 24,
+    "linear_value_head_dim": 16,
+}
+SHARED_EXPERT: dict[str, Any] = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 40,
+}
+SCALED: dict[str, Any] = {  # as Granite
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 2.0,
+}
 FAMILIES: dict[str, Callable[..., PreTrainedConfig]] = {
     "llama": functools.partial(LlamaConfig, head_dim=16),
     "llama-yarn": functools.partial(LlamaConfig, head_dim=32, rope_parameters=YARN),
@@ -139,19 +161,13 @@ VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
     ),
     "granite": functools.partial(
         GraniteConfig,
-        embedding_multiplier=3.0,
-        attention_multiplier=0.2,
-        residual_multiplier=0.4,
-        logits_scaling=2.0,
+        **SCALED,
     ),
     "granite-moe": functools.partial(
         GraniteMoeConfig,
         num_local_experts=5,
         num_experts_per_tok=3,
-        embedding_multiplier=3.0,
-        attention_multiplier=0.2,
-        residual_multiplier=0.4,
-        logits_scaling=2.0,
+        **SCALED,
     ),
     "gptoss": functools.partial(
         GptOssConfig,
@@ -198,45 +214,24 @@ VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
     ),
     "qwen3_5": functools.partial(
         Qwen3_5TextConfig,
-        initializer_range=0.1,
-        num_hidden_layers=4,
-        head_dim=32,
-        layer_types=["full_attention", *["linear_attention"] * 3],
-        linear_num_key_heads=2,
-        linear_num_value_heads=2,
-        linear_key_head_dim=24,
-        linear_value_head_dim=16,
+        **DELTA_NETS,
         linear_conv_kernel_dim=3,
     ),
     "qwen3_5moe": functools.partial(
         Qwen3_5MoeTextConfig,
-        initializer_range=0.1,
-        num_hidden_layers=4,
-        head_dim=32,
-        layer_types=["full_attention", *["linear_attention"] * 3],
-        linear_num_key_heads=2,
-        linear_num_value_heads=2,
-        linear_key_head_dim=24,
-        linear_value_head_dim=16,
-        num_experts=4,
-        num_experts_per_tok=2,
-        moe_intermediate_size=32,
-        shared_expert_intermediate_size=40,
+        **DELTA_NETS,
+        **SHARED_EXPERT,
     ),
     "qwen3next": functools.partial(
         Qwen3NextConfig,
-        initializer_range=0.1,
-        num_hidden_layers=4,
-        head_dim=32,
-        layer_types=["linear_attention", "full_attention"] * 2,
-        linear_num_key_heads=2,
-        linear_num_value_heads=4,
-        linear_key_head_dim=16,
-        linear_value_head_dim=24,
-        num_experts=4,
-        num_experts_per_tok=2,
-        moe_intermediate_size=32,
-        shared_expert_intermediate_size=40,
+        **DELTA_NETS
+        | {
+            "layer_types": ["linear_attention", "full_attention"] * 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 24,
+        },
+        **SHARED_EXPERT,
         mlp_only_layers=[0],
     ),
     "glm": functools.partial(GlmConfig, head_dim=16, attention_bias=True),

@@ -31,10 +31,10 @@ def with_store(folder: Path, **config: Any) -> Rig:
 
 
 @contextmanager
-def failure(code: str, *words: str) -> Iterator[None]:
+def failure(code: str, *words: str) -> Iterator[pytest.ExceptionInfo[ApiError]]:
     """Expects an error of this code whose message has these words."""
     with pytest.raises(ApiError) as error:
-        yield
+        yield error
     assert error.value.code == code
     for word in words:
         assert word in error.value.message

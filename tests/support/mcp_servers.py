@@ -18,6 +18,7 @@ import trio
 from pie_control.api.mcp.functions import McpServers
 from pie_control.errors import ApiError
 from pie_py.config.mcp import McpConfig
+from support.instances import failure
 from support.web_servers import Caller
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -75,12 +76,13 @@ class Tools:
                 except ApiError:
                     await trio.sleep(0.2)
 
-    async def failure(self, tool: str, *, server: str = "test", **arguments: Any) -> ApiError:
-        try:
-            answer = await self.call(tool, server=server, **arguments)
-        except ApiError as error:
-            return error
-        raise AssertionError(f"it did not fail: {answer}")
+    async def failure(
+        self, tool: str, code: str, *words: str, server: str = "test", **arguments: Any
+    ) -> ApiError:
+        """The error of this code, whose message has these words, that a call ends with."""
+        with failure(code, *words) as caught:
+            await self.call(tool, server=server, **arguments)
+        return caught.value
 
 
 @asynccontextmanager

@@ -16,7 +16,17 @@ from pie_inference.handlers.base import ServedModel
 from pie_inference.layers import native
 from pie_inference.loading.assembly import load_models
 from pie_py.config.model import ModelConfig
-from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
+from pie_py.wire.plan import (
+    Attention,
+    BatchResult,
+    CopyKv,
+    Distributions,
+    EmbedText,
+    Forward,
+    MaskKv,
+    NextDist,
+    Sample,
+)
 from support.reference import load
 
 Checkpoints = Callable[[str], Path]  # the fixture `checkpoint`: that of a family
@@ -81,6 +91,47 @@ def forward_of(
         "mask": ints([]),
     }
     return Forward(**{**fields, **{name: ints(value) for name, value in more.items()}})
+
+
+def sample_of(
+    embeds: Sequence[int],
+    samplers: Sequence[int],
+    steps: ArrayLike = 0,
+    top: ArrayLike = 0,
+    masked: ArrayLike = -1,
+    masks: NDArray[np.uint32] | None = None,
+    drafts: Sequence[int] = (),
+) -> Sample:
+    """A batch of choices; what is one number is that of each."""
+    count = len(embeds)
+    return Sample(
+        embeds=ints(embeds),
+        samplers=ints(samplers),
+        steps=np.full(count, steps, np.uint32),
+        top=np.full(count, top, np.int32),
+        masked=np.full(count, masked, np.int32),
+        masks=np.zeros((0, 0), np.uint32) if masks is None else masks,
+        drafts=ints(drafts),
+    )
+
+
+def assert_near(found: BatchResult, wanted: BatchResult, probabilities: float = 1e-4) -> None:
+    """Results of two workers, of which numbers may differ by rounding."""
+    assert found.error == wanted.error
+    assert (found.refused or {}) == (wanted.refused or {})
+    if (ours := found.distributions) and (theirs := wanted.distributions):
+        np.testing.assert_allclose(ours.probabilities, theirs.probabilities, atol=probabilities)
+        np.testing.assert_array_equal(ours.tokens[:, 0], theirs.tokens[:, 0])
+    if (one := found.samples) and (other := wanted.samples):
+        np.testing.assert_array_equal(one.tokens, other.tokens)
+        chosen = other.tokens >= 0
+        np.testing.assert_allclose(one.logprobs[chosen], other.logprobs[chosen], atol=1e-3)
+        np.testing.assert_allclose(one.top_logprobs, other.top_logprobs, atol=1e-3)
+    if (seen := found.attention) and (shown := wanted.attention):
+        np.testing.assert_array_equal(seen.starts, shown.starts)
+        np.testing.assert_allclose(seen.values, shown.values, atol=1e-4)
+    for name in ("distributions", "samples", "attention"):
+        assert (getattr(found, name) is None) == (getattr(wanted, name) is None)
 
 
 class Stream:

@@ -155,10 +155,7 @@ def _value(chance: Random, kind: Kind, shape: tuple[int, ...]) -> Any:
 
 
 def choose(
-    pool: SamplerPool,
-    samplers_: list[int],
-    steps: list[int],
-    logits: torch.Tensor | None = None,
+    pool: SamplerPool, samplers_: list[int], steps: list[int], logits: torch.Tensor | None = None
 ) -> list[int]:
     """The tokens that the programs of some samplers choose; by default of logits that favour 7."""
     if logits is None:

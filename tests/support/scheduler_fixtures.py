@@ -174,6 +174,9 @@ class Server(Rig):
             pass
 
 
+NONE: list[int] = []  # pages or embeds; nobody adds to it
+
+
 def u32(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.uint32)
 
@@ -186,57 +189,51 @@ class Guest:
         self.instance = instance or server.launch(**limits)
         self.queue = runtime.create_queue(self.instance, "symbolic")
 
+    @property
+    def at(self) -> tuple[Instance, int]:
+        """The first arguments of the calls of the contract."""
+        return self.instance, self.queue
+
     def pages(self, count: int) -> list[int]:
-        return [allocate.alloc_kvpage(self.instance, self.queue, count), count]
+        return [allocate.alloc_kvpage(*self.at, count), count]
 
     def embeds(self, count: int) -> list[int]:
-        return [allocate.alloc_emb(self.instance, self.queue, count), count]
+        return [allocate.alloc_emb(*self.at, count), count]
 
     def embed(self, tokens: list[int], first: int, embeds: list[int]) -> None:
-        text.embed_txt(self.instance, self.queue, tokens, [first, len(tokens)], embeds)
+        text.embed_txt(*self.at, tokens, [first, len(tokens)], embeds)
 
     def forward(
         self,
         pages: list[int],
         inputs: list[int],
-        output_pages: list[int] = [],  # noqa: B006
-        outputs: list[int] = [],  # noqa: B006
-        mask: list[int] = [],  # noqa: B006
+        output_pages: list[int] = NONE,
+        outputs: list[int] = NONE,
+        mask: list[int] = NONE,
     ) -> None:
-        forward.forward(self.instance, self.queue, pages, inputs, output_pages, outputs, mask)
+        forward.forward(*self.at, pages, inputs, output_pages, outputs, mask)
 
     def forward_with(
         self,
         name: str,
         pages: list[int],
         inputs: list[int],
-        output_pages: list[int] = [],  # noqa: B006
-        outputs: list[int] = [],  # noqa: B006
+        output_pages: list[int] = NONE,
+        outputs: list[int] = NONE,
     ) -> None:
-        adapter.forward_with_adapter(
-            self.instance, self.queue, name, pages, inputs, output_pages, outputs, []
-        )
+        adapter.forward_with_adapter(*self.at, name, pages, inputs, output_pages, outputs, [])
 
     def observe(
         self,
         pages: list[int],
         inputs: list[int],
-        output_pages: list[int] = [],  # noqa: B006
+        output_pages: list[int] = NONE,
         observed: int = 1,
         detail: str = "total",
         adapter: str = "",
     ) -> int:
         return forward_with_attention(
-            self.instance,
-            self.queue,
-            pages,
-            inputs,
-            output_pages,
-            [],
-            [],
-            observed,
-            detail,
-            adapter,
+            *self.at, pages, inputs, output_pages, [], [], observed, detail, adapter
         )
 
     def take_attention(self, future: int) -> tuple[int, list[float]]:
@@ -245,33 +242,30 @@ class Guest:
         return rows, numbers.tolist()
 
     def mask(self, pages: list[int], *masks: int) -> None:
-        forward.mask_kvpage(self.instance, self.queue, pages, u32(*masks))
+        forward.mask_kvpage(*self.at, pages, u32(*masks))
 
     def copy(self, *numbers: int) -> None:
-        allocate.copy_kvpage(self.instance, self.queue, *numbers)
+        allocate.copy_kvpage(*self.at, *numbers)
 
     def used(self, pages: list[int]) -> list[int]:
-        return list(allocate.kvpage_used(self.instance, self.queue, pages))
+        return list(allocate.kvpage_used(*self.at, pages))
 
     def swap_out(self, pages: list[int]) -> None:
-        offload.swap_out(self.instance, self.queue, pages)
+        offload.swap_out(*self.at, pages)
 
     def swap_in(self, pages: list[int]) -> None:
-        offload.swap_in(self.instance, self.queue, pages)
+        offload.swap_in(*self.at, pages)
 
     def discard(self, pages: list[int]) -> None:
-        offload.discard(self.instance, self.queue, pages)
+        offload.discard(*self.at, pages)
 
     def copy_embeds(
-        self,
-        sources: list[int],
-        targets: list[int],
-        positions: list[int] = [],  # noqa: B006
+        self, sources: list[int], targets: list[int], positions: list[int] = NONE
     ) -> None:
-        allocate.copy_emb(self.instance, self.queue, sources, targets, positions)
+        allocate.copy_emb(*self.at, sources, targets, positions)
 
     def dist(self, embed: int, k: int = 3) -> int:
-        return text.get_next_dist(self.instance, self.queue, embed, k)
+        return text.get_next_dist(*self.at, embed, k)
 
     def take(self, future: int) -> list[int]:
         tokens, probabilities = take(self.instance, future)
@@ -282,23 +276,23 @@ class Guest:
         return found
 
     def sampler(self, parameters: str = "{}") -> int:
-        return create_sampler(self.instance, self.queue, parameters)
+        return create_sampler(*self.at, parameters)
 
     def sample(self, embed: int, sampler: int) -> int:
-        return sample.sample(self.instance, self.queue, embed, sampler)
+        return sample.sample(*self.at, embed, sampler)
 
     def embed_sampled(self, sampler: int, position: int, embed: int) -> None:
-        sample.embed_sampled(self.instance, self.queue, sampler, position, embed)
+        sample.embed_sampled(*self.at, sampler, position, embed)
 
     def take_sample(self, future: int) -> int:
         token, _, _, _ = take(self.instance, future)
         return int(token)
 
     def truncate(self, pages: list[int], *used: int) -> None:
-        allocate.truncate_kvpage(self.instance, self.queue, pages, u32(*used))
+        allocate.truncate_kvpage(*self.at, pages, u32(*used))
 
     def sync(self) -> int:
-        future: int = runtime.synchronize(self.instance, self.queue)
+        future: int = runtime.synchronize(*self.at)
         return future
 
     def ready(self, future: int) -> bool:
@@ -310,8 +304,8 @@ class Guest:
             pages, embeds = self.pages(-(-inputs // 8)), self.embeds(inputs)
             self.embed([1] * inputs, 0, embeds)
             self.forward([], embeds, pages)
-            allocate.dealloc_kvpage(self.instance, self.queue, pages)
-            allocate.dealloc_emb(self.instance, self.queue, embeds)
+            allocate.dealloc_kvpage(*self.at, pages)
+            allocate.dealloc_emb(*self.at, embeds)
 
     def filled(self, tokens: int) -> list[int]:
         """Pages that hold this many tokens, once the server has run."""
@@ -320,7 +314,7 @@ class Guest:
         embeds = self.embeds(tokens)
         self.embed(list(range(tokens)), 0, embeds)
         self.forward(pages, embeds, pages)
-        allocate.dealloc_emb(self.instance, self.queue, embeds)
+        allocate.dealloc_emb(*self.at, embeds)
         return pages
 
 

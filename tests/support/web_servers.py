@@ -19,6 +19,7 @@ from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureTable
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits
+from support.instances import failure
 
 
 @dataclass(eq=False)
@@ -202,13 +203,11 @@ class Browser:
             self.client.close_body(self.caller, body)  # type: ignore[arg-type]
         return Answer(status, headers, data)
 
-    async def failure(self, url: str, **options: Any) -> ApiError:
-        """The error that a request ends with."""
-        try:
+    async def failure(self, url: str, code: str, *words: str, **options: Any) -> ApiError:
+        """The error of this code, whose message has these words, that a request ends with."""
+        with failure(code, *words) as caught:
             await self.fetch(url, **options)
-        except ApiError as error:
-            return error
-        raise AssertionError("it did not fail")
+        return caught.value
 
     async def until_idle(self, *webs: Web) -> None:
         """Waits until nothing is under way and the servers have seen every connection end."""
