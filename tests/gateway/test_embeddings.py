@@ -132,6 +132,8 @@ def test_texts_are_compared(http: httpx2.Client) -> None:
         sorted(wanted, reverse=True), abs=1e-4
     )
     assert ranked[0]["document"]["text"] == TEXTS[1:][ranked[0]["index"]]
+    bare = http.post("/rerank", json=body).json()["results"]  # so LiteLLM asks
+    assert [each["index"] for each in bare] == [each["index"] for each in ranked]
     short = http.post("/v2/rerank", json=body | {"top_n": 1, "return_documents": False}).json()
     [best] = short["results"]
     assert best.pop("relevance_score") == pytest.approx(max(wanted), abs=1e-4)
