@@ -71,6 +71,7 @@ def test_vectors_are_pooled_hidden_states(client: openai.OpenAI) -> None:
         for each, state in zip(answer.data, wanted, strict=True):
             assert near(each.embedding, unit(pool(state)), atol=1e-4)
         assert answer.usage.total_tokens == sum(map(len, wanted))
+        assert answer.to_dict()["id"], "Mistral's client wants one"
         assert len(wanted[-1]) > 256  # runs in parts
 
 
