@@ -170,7 +170,7 @@ def test_our_names_come_before_those_of_other_servers() -> None:
 
     twice = {**body, "guided_grammar": "g", "ebnf": "g", "random_seed": 3}  # of one meaning
     asked = parse(json.dumps(twice).encode(), CompletionRequest)
-    assert (asked.structured_outputs, asked.seed) == (StructuredOutputs(grammar="g"), 3)  # type: ignore[attr-defined]
+    assert (asked.structured_outputs, asked.seed) == (StructuredOutputs(grammar="g"), 3)
 
     none = parse(json.dumps({"prompt": "a", "grammar": ""}).encode(), CompletionRequest)
     assert none.structured_outputs is None
