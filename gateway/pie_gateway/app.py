@@ -42,6 +42,8 @@ from pie_py.config.turns import Turns
 
 # Of the query, which clients of Anthropic, Azure and Google send with each request.
 HINTS = ("beta", "api-version", "alt", "key")
+# Paths that llama.cpp or vLLM has without `/v1`, too, where some of their clients ask.
+BARE = ("/chat/completions", "/completions", "/embeddings", "/rerank", "/score")
 PROTOCOL = "pie"  # which is what a browser is answered that offers it beside its key
 REFUSED, FAILED = 1008, 1011  # of RFC 6455
 REASON_BYTES = 120
@@ -108,8 +110,9 @@ def _routes() -> list[Route]:
     paths: dict[str, dict[str, Operation]] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method] = each
+    places = [*((path, path) for path in paths), *((bare, f"/v1{bare}") for bare in BARE)]
     found = [
-        Route(path, _entered(path, methods), methods=[*methods]) for path, methods in paths.items()
+        Route(place, _entered(path, paths[path]), methods=[*paths[path]]) for place, path in places
     ]
     return [*found, *(Route(path, act, methods=["GET"]) for path, act in PUBLIC.items())]
 

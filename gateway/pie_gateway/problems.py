@@ -147,8 +147,11 @@ def of_text(text: str, prompt: str = "messages", form: str | None = None) -> Pro
         return Problem(500, text[-2000:], code="program_failed")
     if message.startswith(_CONTEXT_LENGTH):
         # The words that LiteLLM and Claude Code know it by.
-        known = "prompt is too long, this model's maximum context length is exceeded"
-        text = f"{known}: {message.removeprefix(_CONTEXT_LENGTH)}"
+        rest, known = message.removeprefix(_CONTEXT_LENGTH), "prompt is too long"
+        if rest.startswith(_MAX_TOKENS):
+            rest, prompt = rest.removeprefix(_MAX_TOKENS), "max_tokens"
+            known = "`max_tokens` is too large"
+        text = f"{known}, this model's maximum context length is exceeded: {rest}"
         return Problem(400, text, param=prompt, code="context_length_exceeded")
     if message.startswith(_MAX_TOKENS):
         text = message.removeprefix(_MAX_TOKENS)

@@ -71,6 +71,7 @@ def test_vectors_are_pooled_hidden_states(client: openai.OpenAI) -> None:
         for each, state in zip(answer.data, wanted, strict=True):
             assert near(each.embedding, unit(pool(state)), atol=1e-4)
         assert answer.usage.total_tokens == sum(map(len, wanted))
+        assert answer.to_dict()["id"], "Mistral's client wants one"
         assert len(wanted[-1]) > 256  # runs in parts
 
 
@@ -132,6 +133,8 @@ def test_texts_are_compared(http: httpx2.Client) -> None:
         sorted(wanted, reverse=True), abs=1e-4
     )
     assert ranked[0]["document"]["text"] == TEXTS[1:][ranked[0]["index"]]
+    bare = http.post("/rerank", json=body).json()["results"]  # so LiteLLM asks
+    assert [each["index"] for each in bare] == [each["index"] for each in ranked]
     short = http.post("/v2/rerank", json=body | {"top_n": 1, "return_documents": False}).json()
     [best] = short["results"]
     assert best.pop("relevance_score") == pytest.approx(max(wanted), abs=1e-4)

@@ -70,6 +70,14 @@ def test_calls_and_their_results(http: httpx2.Client) -> None:
     assert thinking["prompt_eval_count"] > plain["prompt_eval_count"]
 
 
+def test_options_may_stand_beside_the_messages(http: httpx2.Client) -> None:
+    """Where Vercel's provider of Ollama's writes them; those of `options` come first."""
+    beside = {"max_output_tokens": 3, "temperature": 0.0, "top_p": 0.9, "tool_choice": "auto"}
+    for options, count in ({}, 3), ({"num_predict": 2}, 2):
+        [said] = post(http, "chat", messages=ASK, options=options, stream=False, **beside)
+        assert said["eval_count"] == count
+
+
 def test_what_is_served(http: httpx2.Client) -> None:
     for path in ("tags", "ps"):
         names = [each["model"] for each in http.get(f"/api/{path}").json()["models"]]
@@ -77,7 +85,8 @@ def test_what_is_served(http: httpx2.Client) -> None:
     shown = http.post("/api/show", json={"model": "tools"}).json()
     assert shown["capabilities"] == ["completion", "tools", "thinking"]
     assert shown["model_info"]["llama.context_length"] > 100
-    assert "version" in http.get("/api/version").json()
+    version = http.get("/api/version").json()["version"]
+    assert [*map(int, version.split("."))] >= [0, 6, 4], "too old for Copilot"
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,24 @@ def test_more_tokens_than_the_context_has(
         client.chat.completions.create(max_tokens=32000, **fields)
 
 
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize("strict", [None, True])
+def test_what_no_grammar_has_refuses_strict_tools_alone(
+    http: httpx2.Client, choice: str, strict: bool | None
+) -> None:
+    """A keyword of one tool of a stranger's would cost a client all of its tools."""
+    email = {"type": "string", "format": "email", "pattern": r"^(?!\.)(?!.*\.\.)[a-z.]+@[a-z.]+$"}
+    for schema in (
+        {"properties": {"to": email}},
+        {"properties": {"to": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}},
+    ):
+        function = {"name": "f", "strict": strict, "parameters": {"type": "object", **schema}}
+        body = {"model": "pie-tiny", "messages": ASK, "max_tokens": 40, "tool_choice": choice}
+        body["tools"] = [{"type": "function", "function": function}]
+        answer = http.post("/v1/chat/completions", json=body)
+        assert answer.status_code == (400 if strict else 200), answer.text
+
+
 @pytest.mark.parametrize("model", ["pie-tiny", "tools"])
 def test_calls_by_a_model_whose_template_may_tell_of_no_tools(
     client: openai.OpenAI, model: str

@@ -67,10 +67,12 @@ def dialect_of(
     return replace(plain, sections=as_written, held=held)
 
 
-def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel: bool) -> Grammar:
+def required_calls(
+    functions: Sequence[tuple[str, dict[str, Any]]], *, parallel: bool, lenient: bool = False
+) -> Grammar:
     """A list of calls in JSON of functions with the JSON schemas of their arguments, one or, if
     `parallel`, several, at most `MOST_CALLS`: a weak model would never end. Its objects have
-    nothing but what schemas name.
+    nothing but what schemas name. If `lenient`, it leaves out of schemas what no grammar can hold.
     """
     options = [
         {
@@ -89,7 +91,7 @@ def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel:
         "minItems": 1,
         "maxItems": MOST_CALLS if parallel else 1,
         "items": {"anyOf": options},
-        "x-guidance": {"strict": True},
+        "x-guidance": {"strict": True, "lenient": lenient, "coerce_one_of": lenient},
     }
     return Grammar("json-schema", json.dumps(schema), "tools")
 

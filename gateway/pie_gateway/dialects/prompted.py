@@ -69,7 +69,7 @@ def _with_prompt(messages: Messages, tools: Sequence[dict[str, Any]]) -> Message
 def text_or_calls(calls: Grammar) -> Grammar:
     """A text, or calls, by `required_calls`: what begins with the marker is held to the schema."""
     schema = json.loads(calls.text)
-    one = {**schema["items"], "x-guidance": {"strict": True}}
+    one = {**schema["items"], "x-guidance": schema["x-guidance"]}
     return Grammar(
         "lark",
         f"start: call{{1,{schema['maxItems']}}} | TEXT\n"

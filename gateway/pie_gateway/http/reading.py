@@ -42,6 +42,9 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 USUAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("use_beam_search", "early_stopping", "return_tokens_as_token_ids"), (False,)),
     **dict.fromkeys(("timings_per_token", "no_stop_trim", "return_hidden_states"), (False,)),
+    **dict.fromkeys(("post_sampling_probs", "backend_sampling"), (False,)),
+    **dict.fromkeys(("safe_prompt", "prefix"), (False,)),
+    "reasoning_format": ("auto", "deepseek"),
     **dict.fromkeys(("spaces_between_special_tokens", "detokenize", "include_reasoning"), (True,)),
     **dict.fromkeys(("separate_reasoning", "stream_reasoning", "parse_tool_calls"), (True,)),
     **dict.fromkeys(("mirostat", "n_keep", "n_probs", "dynatemp_range"), (0,)),
@@ -190,14 +193,19 @@ def _rename(value: Any, aliases: Mapping[str, tuple[str, ...]], within: str) -> 
         if not inner:
             value[field] = said if held is None else held
         # An object says nothing if no field is set; an empty schema is, it takes every JSON.
-        elif held and not (
-            isinstance(held, dict) and all(each in (None, "", False) for each in held.values())
-        ):
+        elif (rest := _set(held)) and rest != {inner[0]: said}:
             raise unsupported(name, "another field says what the text looks like")
         else:
             value[field] = {inner[0]: said}
         given[within + ".".join((field, *inner))] = within + name
     return given
+
+
+def _set(held: Any) -> Any:
+    """Of an object the fields that say something."""
+    if not isinstance(held, dict):
+        return held
+    return {name: each for name, each in held.items() if each not in (None, "", False)}
 
 
 @cache

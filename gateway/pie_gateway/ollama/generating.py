@@ -224,7 +224,10 @@ def _request(
     messages: list[ollama.OllamaMessage],
     tools: list[Tool | ServerTools],
 ) -> ChatRequest:
-    options: ollama.OllamaOptions = convert(asked.options or {}, ollama.OllamaOptions, "options")
+    beside = {name: getattr(asked, name) for name in (*SAMPLER, "num_predict")}
+    given = {name: value for name, value in beside.items() if value is not None}
+    given |= asked.options or {}
+    options: ollama.OllamaOptions = convert(given, ollama.OllamaOptions, "options")
     wanted = ChatRequest(
         model=asked.model,
         messages=_messages(messages),

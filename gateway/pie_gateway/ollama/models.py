@@ -18,7 +18,6 @@ from pie_gateway.http.reading import encode
 from pie_gateway.openai.models import WHEN
 from pie_gateway.problems import Problem
 from pie_gateway.schemas import ollama
-from pie_py import __version__
 from pie_py.config.model import EMBEDDED_MODEL
 from pie_py.config.processes import python_command
 from pie_py.models.packaged import PACKAGED
@@ -27,6 +26,7 @@ from pie_py.models.pull import received
 NDJSON = "application/x-ndjson"
 PROGRESS_SECONDS = 0.25
 FOREVER = 1e9  # seconds
+API_VERSION = "0.14.2"
 
 
 async def tags(exchange: Exchange) -> Response:
@@ -138,8 +138,8 @@ def problem_line(problem: Problem) -> bytes:
 
 
 async def version(exchange: Exchange) -> Response:
-    """The version of the server."""
-    return json_response({"version": __version__})
+    """The version of Ollama whose API this is: clients refuse older ones (Copilot: 0.6.4)."""
+    return json_response({"version": API_VERSION})
 
 
 def _details(model: dict[str, Any]) -> ollama.OllamaDetails:

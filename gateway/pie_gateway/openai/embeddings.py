@@ -45,8 +45,7 @@ async def embeddings(exchange: Exchange) -> Response:
         schema.Embedding(at, b64encode(vector.tobytes()).decode() if coded else vector.tolist())
         for at, vector in enumerate(unit(found.vectors))
     ]
-    answer = schema.EmbeddingsAnswer(data, found.name.id, found.usage, warning=found.warning)
-    return json_response(answer)
+    return _listed(exchange, "embd", found, data)
 
 
 async def score(exchange: Exchange) -> Response:

@@ -308,14 +308,17 @@ def _grammar(asked: ChatRequest, may_call: list[Tool]) -> Grammar | None:
 
 
 def _calls(tools: list[Tool], *, parallel: bool) -> Grammar:
-    """Calls of these functions; `strict: false` leaves the arguments of one open."""
+    """Calls of these functions; `strict: false` leaves the arguments of one open. Where none asks
+    to be strict, a keyword that no grammar has refuses no other tools: strangers wrote them.
+    """
     functions = []
     for function in (tool.function for tool in tools):
         schema = function.parameters or {}
         if function.strict is False:
             schema = {"additionalProperties": True, **schema}
         functions.append((function.name, schema))
-    return required_calls(functions, parallel=parallel)
+    lenient = not any(tool.function.strict for tool in tools)
+    return required_calls(functions, parallel=parallel, lenient=lenient)
 
 
 def _thinks(asked: ChatRequest, arguments: Mapping[str, Any]) -> bool:

@@ -60,16 +60,6 @@ class Embedding(msgspec.Struct):
     object: Literal["embedding"] = "embedding"
 
 
-class EmbeddingsAnswer(msgspec.Struct):
-    """The vectors of texts, in their order."""
-
-    data: list[Embedding]
-    model: str
-    usage: EmbeddingsUsage
-    object: Literal["list"] = "list"
-    warning: Warned = msgspec.UNSET
-
-
 class ScoreRequest(_Request, kw_only=True):
     """Compares a text with others, or texts one by one."""
 
@@ -151,5 +141,5 @@ class Listed(msgspec.Struct, Generic[Item]):
     warning: Warned = msgspec.UNSET
 
 
-ScoreAnswer, PooledAnswer = Listed[Score], Listed[Pooled]
-ClassifiedAnswer = Listed[Classified]
+EmbeddingsAnswer, ScoreAnswer = Listed[Embedding], Listed[Score]
+PooledAnswer, ClassifiedAnswer = Listed[Pooled], Listed[Classified]

@@ -71,9 +71,12 @@ class OllamaOptions(SamplerFields, kw_only=True, forbid_unknown_fields=True):
     repeat_last_n: Literal[-1, 64] | None = None
 
 
-class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The common fields of chats and generations."""
+class OllamaRequest(SamplerFields, kw_only=True, forbid_unknown_fields=True):
+    """The common fields of chats and generations; some clients write options here."""
 
+    aliases: ClassVar = {"max_output_tokens": ("num_predict",)}
+
+    num_predict: int | None = None
     model: Annotated[str, msgspec.Meta(max_length=512)] = ""
     stream: bool = True
     format: Literal["json", ""] | dict[str, Any] | None = None  # or a JSON schema
@@ -85,7 +88,7 @@ class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class OllamaChatRequest(OllamaRequest, kw_only=True):
     """The next message of a conversation."""
 
-    messages: list[OllamaMessage] = []
+    messages: list[OllamaMessage] = msgspec.field(default_factory=list)
     tools: Annotated[list[OllamaTool], FUNCTIONS] | None = None
 
 

@@ -122,7 +122,8 @@ class NamedSampler(msgspec.Struct, forbid_unknown_fields=True):
     given: dict[str, Any] = {}
 
 
-# Other servers' names of fields, and the places where we have them: vLLM's older ones, llama.cpp's.
+# Other servers' names of fields, and the places where we have them: vLLM's older ones, llama.cpp's,
+# SGLang's, Mistral's.
 ALIASES: dict[str, tuple[str, ...]] = {
     "guided_json": ("structured_outputs", "json"),
     "guided_regex": ("structured_outputs", "regex"),
@@ -130,7 +131,10 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "guided_grammar": ("structured_outputs", "grammar"),
     "json_schema": ("structured_outputs", "json"),
     "grammar": ("structured_outputs", "grammar"),
+    "regex": ("structured_outputs", "regex"),
+    "ebnf": ("structured_outputs", "grammar"),
     "repeat_penalty": ("repetition_penalty",),
+    "random_seed": ("seed",),
     "n_predict": ("max_tokens",),
 }
 

@@ -21,6 +21,7 @@ MAX_PLACES = 8  # of a list that contains something: each choice of places is an
 LONGEST_KEY = 64  # that a pattern leaves out
 FARTHEST = 10**18  # of a bound from zero
 
+_AROUND = re.compile(r"\(\?<?[=!]|\\[1-9]")  # and what refers back
 _OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]")
 _IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _IN_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -54,7 +55,9 @@ def rewritten(schema: Schema, strict: bool = False, free_order: bool = False) ->
         ValueError: an object whose keys may come in any order has too many of them.
     """
     old = isinstance(schema, dict) and bool(_OLD_DRAFT.search(str(schema.get("$schema", ""))))
-    found = _rewrite(schema, _Rules(old, strict, free_order, _RULES))
+    lenient = isinstance(schema, dict) and schema.get("x-guidance", {}).get("lenient")
+    rules = (_looks_around, *_RULES) if lenient else _RULES
+    found = _rewrite(schema, _Rules(old, strict, free_order, rules))
     # Once nothing is negated; and of patterns of keys llguidance makes no intersections.
     whole = any(f'"{name}"' in json.dumps(found) for name in _APPLIES)
     last = (_bounds,) if whole else (_bounds, _other_keys)
@@ -121,6 +124,12 @@ def _within(name: str, value: Any, rules: _Rules) -> Any:
 
 def _all(schema: dict[str, Any], *more: Schema) -> None:
     schema["allOf"] = [*schema.get("allOf", []), *more]
+
+
+def _looks_around(schema: dict[str, Any]) -> None:
+    """Leaves out a pattern that is no regular expression, as Zod writes one of an address."""
+    if _AROUND.search(str(schema.get("pattern", ""))):
+        del schema["pattern"]
 
 
 def _trivial(schema: dict[str, Any]) -> None:

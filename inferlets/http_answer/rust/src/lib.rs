@@ -135,9 +135,10 @@ fn check_length(request: &Request, context: &Context) -> Result {
     let wanted = if request.clamp { 1 } else { request.max_tokens.unwrap_or(1) };
     let name = request.model.name();
     if prompt + wanted > longest {
+        let less = if prompt < longest { "max-tokens: " } else { "" }; // would do
         let message = format!(
-            "context-length: {name} takes {longest} tokens; the prompt has {prompt}, and {wanted} \
-             are to follow"
+            "context-length: {less}{name} takes {longest} tokens; the prompt has {prompt}, and \
+             {wanted} are to follow"
         );
         return Err(Error::new(ErrorCode::InvalidArgument, message));
     }
