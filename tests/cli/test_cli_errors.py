@@ -87,7 +87,6 @@ NOBODY = "tcp://127.0.0.1:1"
         ("serve --tensor-parallel-size 0", {}, 2, "--tensor-parallel-size"),
         ("serve --page-size 17", {}, 2, "--page-size"),
         ("serve --dtype greedy", {}, 2, "--dtype"),
-        ("serve --max-instances 0", {}, 2, "max_instances"),
         ("nonsense", {}, 2, "no command 'nonsense'"),
         *((command, {}, 2, "Missing argument") for command in ("run", "kill")),
         *((f"{command} missing.py", {}, 2, "missing.py") for command in ("run", "upload", "build")),
