@@ -72,6 +72,8 @@ async def library(url):
     assert await asked.text() == (await asked.read()).decode(), "what was read can be read again"
     large = await http.get(f"{url}/large")
     one, other = await asyncio.gather(large.read(), large.read(), return_exceptions=True)
+    assert isinstance(one, bytes)
+    assert isinstance(other, PieError)
     assert (len(one), other.code) == (3_000_000, "invalid-handle"), "neither has a part of the body"
     async with await http.get(f"{url}/echo") as closed:
         pass
