@@ -12,7 +12,7 @@ class BuildError(Exception):
     """A component could not be built; the text says why and how to mend it."""
 
 
-TOOL_SECONDS = 600.0
+TOOL_SECONDS = 3600.0
 
 
 def run_tool(
@@ -28,7 +28,8 @@ def run_tool(
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=TOOL_SECONDS,
             check=False,
         )

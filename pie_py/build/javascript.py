@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_py.build import BuildError, run_tool, sdk_folder
+from pie_py.config.kept_files import used
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.temporary import TemporaryFolder
 from pie_py.config.whole_files import locked, put_in_place
@@ -86,7 +87,7 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     """
     target = runtime_file(cache_folder)
     if target.is_file():
-        return target
+        return used(target, "javascript-runtime-*.wasm")
     if progress is not None:
         progress("building the JavaScript runtime (once, about 30 s)")
     cache_folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +149,7 @@ def _tools(cache_folder: Path) -> Path:
         digest.update((sdk / name).read_bytes())
     folder = cache_folder / f"javascript-tools-{digest.hexdigest()[:16]}"
     if folder.is_dir():
-        return folder
+        return used(folder, "javascript-tools-*")
     with tempfile.TemporaryDirectory(dir=cache_folder, prefix=".javascript-tools-") as name:
         beside = Path(name) / "tools"
         beside.mkdir()

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pie_py.build import BuildError, sdk_folder
+from pie_py.build import BuildError, run_tool, sdk_folder
 from pie_py.build.component import ComponentError, make_component, without_lines
 from pie_py.config.kept_files import cache_folder
 from pie_py.config.shipped_files import shipped_folder
@@ -83,9 +82,7 @@ def check_compiler(folder: Path | None = None) -> str:
     """Cargo's compiler in a folder. Raises `BuildError`: none, or without a library for Wasm."""
     rustc = os.environ.get("RUSTC", "rustc")
     try:
-        asked = subprocess.run(
-            [rustc, "--print", "sysroot"], cwd=folder, capture_output=True, text=True, check=False
-        )
+        asked = run_tool([rustc, "--print", "sysroot"], folder)
     except OSError as error:
         raise BuildError(f"the Rust compiler can't be run: {error}.\n{HOW_TO_MEND}") from None
     if asked.returncode:
@@ -105,10 +102,10 @@ def _compile(cargo: str, folder: Path, sdk: Path) -> Path:
     common = ["--manifest-path", str(folder / "Cargo.toml"), *patch]
     # With the network allowed, Cargo asks the registry even for crates that are patched.
     offline = ["--offline"]
-    known = _run([cargo, "metadata", "--format-version=1", *common, *offline], folder)
+    known = run_tool([cargo, "metadata", "--format-version=1", *common, *offline], folder)
     if known.returncode:
         offline = []
-        known = _run([cargo, "metadata", "--format-version=1", *common], folder)
+        known = run_tool([cargo, "metadata", "--format-version=1", *common], folder)
     if known.returncode:
         raise BuildError(f"Cargo refuses {folder}:\n{known.stderr.strip()}")
     root = Path(json.loads(known.stdout)["workspace_root"])
@@ -119,7 +116,7 @@ def _compile(cargo: str, folder: Path, sdk: Path) -> Path:
     if shipped and "CARGO_TARGET_DIR" not in os.environ:
         # The crate lies in the installation: nothing is written there.
         command += ["--target-dir", str(cache_folder() / "cargo")]
-    built = _run(command, folder)
+    built = run_tool(command, folder)
     if built.returncode:
         raise BuildError(f"{folder} does not compile:\n{built.stderr.strip()}")
     modules = list(_modules(built.stdout, folder))
@@ -129,12 +126,6 @@ def _compile(cargo: str, folder: Path, sdk: Path) -> Path:
             '    [lib]\n    crate-type = ["cdylib"]'
         )
     return modules[-1]
-
-
-def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False
-    )
 
 
 def _profile(manifest: Path) -> Iterator[str]:

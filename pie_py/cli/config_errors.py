@@ -35,8 +35,6 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
         fields = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8-sig"))
         faults = [_fault(fault, file, fields) for fault in error.errors(include_url=False)]
         raise click.UsageError("the configuration is wrong: " + "; ".join(faults)) from None
-    except tomllib.TOMLDecodeError as error:
-        raise click.UsageError(f"{file}: {error}") from None
     except UnicodeDecodeError as error:
         raise click.UsageError(
             f"{file} is no TOML file: it is not UTF-8 ({error.reason} at byte {error.start})"
@@ -44,9 +42,11 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
     except ValueError as error:
         from pydantic_settings import SettingsError  # takes long
 
-        if not isinstance(error, SettingsError):
+        if isinstance(error, SettingsError):
+            raise click.UsageError(_bad_variable(error)) from None
+        if file is None:
             raise
-        raise click.UsageError(_bad_variable(error)) from None
+        raise click.UsageError(f"{file}: {error}") from None  # no TOML, or a number too long
 
 
 def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> str:

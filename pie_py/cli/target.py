@@ -123,7 +123,7 @@ def _described(folder: Path, entry: str | None) -> Target:
     try:
         described = tomllib.loads(_read(file).decode("utf-8-sig"))
         entries, name = described["entries"], described["name"]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of a number with thousands of digits
         raise BadTarget(f"{file}: {error}") from None
     except KeyError as error:
         raise BadTarget(f"{file} has no {error.args[0]!r}") from None

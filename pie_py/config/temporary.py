@@ -42,9 +42,14 @@ class TemporaryFolder:
                     os.close(opened)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary_place()))
         made = self.path / f"{_LOCK}.new"  # of another name until it is locked
-        self._lock = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        made.rename(self.path / _LOCK)
+        self._lock = -1
+        try:
+            self._lock = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            made.rename(self.path / _LOCK)
+        except OSError:  # no more files may be open, or the file system has no locks
+            self.close()
+            raise
 
     def close(self) -> None:
         """Removes it; does nothing the second time."""

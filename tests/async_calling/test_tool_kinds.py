@@ -60,12 +60,12 @@ def test_mcp_tools(client: Client) -> None:
 
 
 def test_arguments_whose_names_are_none_in_python(client: Client) -> None:
-    echo = {"kind": "simulated", "seconds": 0, "result": "{from}, {user-id}, {2nd}"}
-    entry = tool("move", echo, ["from", "user-id", "2nd"])
+    echo = {"kind": "simulated", "seconds": 0, "result": "{from}, {user-id}, {2nd}, {user_id}"}
+    entry = tool("move", echo, ["from", "user-id", "2nd", "user_id"])
     entry["parameters"]["required"] = ["from", "user-id"]
-    calls = script('a: move(from_="x", user_id=3, _2nd=True)')
+    calls = script('a: move(from_="x", user_id=3, _2nd=True, user_id_=4)')
     found = results(run(client, [entry], calls))
-    assert json.loads(found["a"]) == "x, 3, true"
+    assert json.loads(found["a"]) == "x, 3, true, 4"
 
 
 def test_child_inferlets(client: Client) -> None:

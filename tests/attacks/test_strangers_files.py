@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -327,6 +329,19 @@ def test_the_folder_of_a_process_that_was_killed_goes_at_the_next_start(short_fo
     finally:
         tempfile.tempdir = before
     assert os.listdir(short_folder) == [other.name]
+
+
+def test_no_folder_is_left_where_no_file_can_be_locked(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(_handle: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(short_folder))
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="No locks"):
+        TemporaryFolder()
+    assert os.listdir(short_folder) == []
 
 
 @pytest.mark.parametrize(

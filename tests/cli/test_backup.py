@@ -118,7 +118,7 @@ def test_a_database_that_is_none_is_named(folder: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-@pytest.mark.parametrize("change", ["another content", "left out", "one more"])
+@pytest.mark.parametrize("change", ["another content", "left out", "one more", "a lost link"])
 def test_an_archive_with_other_files_than_it_says_restores_nothing(
     folder: Path, tmp_path: Path, change: str
 ) -> None:
@@ -129,8 +129,12 @@ def test_an_archive_with_other_files_than_it_says_restores_nothing(
     key = changed / "keys/users/ann.pub"
     if change == "left out":
         key.unlink()
-    else:
+    elif change != "a lost link":
         key.with_name("ann.pub" if change == "another content" else "bob.pub").write_text("x" * 40)
     with tarfile.open(file, "w:gz") as archive:
         archive.add(changed, "")
+        if change == "a lost link":
+            link = tarfile.TarInfo("link")
+            link.type, link.linkname = tarfile.LNKTYPE, "nowhere"
+            archive.addfile(link)
     refused(file)

@@ -48,8 +48,9 @@ NOBODY = "tcp://127.0.0.1:1"
 @pytest.mark.parametrize(
     ("typed", "environment", "status", "told"),
     [
-        ("serve --config {}/latin.toml", {}, 2, "is no TOML file"),
+        ("serve --config {}/latin.toml", {}, 2, "is no TOML file: it is not UTF-8 (invalid start"),
         ("run text_completion --config {}/latin.toml", {}, 2, "at byte 12"),
+        ("check-config {}/long.toml", {}, 2, "long.toml: Exceeds the limit (4300 digits)"),
         ("serve --config {}/networks.toml", {}, 2, "http.deny_networks.0: '10.0.0.1/8'"),
         ("serve --http 0.0.0.0:0 --model no/such-model", {}, 2, "`pie-py keys add USER` makes"),
         ("serve --http 8000", {}, 2, "gateway.http: '8000' is not HOST:PORT"),
@@ -86,7 +87,6 @@ NOBODY = "tcp://127.0.0.1:1"
         ("serve --tensor-parallel-size 0", {}, 2, "--tensor-parallel-size"),
         ("serve --page-size 17", {}, 2, "--page-size"),
         ("serve --dtype greedy", {}, 2, "--dtype"),
-        ("serve --max-instances 0", {}, 2, "max_instances"),
         ("nonsense", {}, 2, "no command 'nonsense'"),
         *((command, {}, 2, "Missing argument") for command in ("run", "kill")),
         *((f"{command} missing.py", {}, 2, "missing.py") for command in ("run", "upload", "build")),
@@ -105,6 +105,7 @@ def test_what_is_wrong_is_told_in_a_line(
     tmp_path: Path, typed: str, environment: dict[str, str], status: int, told: str
 ) -> None:
     (tmp_path / "latin.toml").write_bytes(b'endpoint = "\xff\xfe"\n')
+    (tmp_path / "long.toml").write_text(f"max_instances = {'1' * 5000}")
     (tmp_path / "bom.toml").write_text("[limits]\nmemry = 1\n", encoding="utf-8-sig")
     (tmp_path / "adapter.toml").write_text("[[models]]\nadapters.mine = '/nowhere'\n")
     (tmp_path / "tls.toml").write_text("[gateway]\ntls_key = '/nowhere/key'\n")

@@ -14,6 +14,7 @@ pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluste
 FREE = 'endpoint = "tcp://127.0.0.1:*"\n'
 CASES = {
     "endpoint =": "is no TOML",
+    f"nodes = {'1' * 5000}": "is no TOML",
     "nodez = 3": "nodez: Extra inputs",
     "[server]\nmodels = 3": "server.models: Input should be",
     '[server]\nendpoint = "tcp://127.0.0.1:1"': "server.endpoint is set by the cluster",

@@ -264,6 +264,7 @@ UNREADABLE = {
     TEXT[:-9]: "Invalid JSON",
     TEXT.replace(b"ID", b'"other"'): "'other'",
     TEXT.replace(b"ID", b"99"): "'99'",
+    TEXT.replace(b"ID", b'"%s"' % (b"9" * 5000)): "'99999",
     TEXT.replace(b"ID", b"null"): "cannot be read",
     b"[" + TEXT + b"]": "cannot be read",
     b'{"jsonrpc": "2.0", "id": ID}': "cannot be read",

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.javascript import require_javascript
 from support.outside_programs import LANGUAGES, Site, run, web_site
 from support.servers import Server, until
 
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
 from pie_py.testing.script import replaying
+from pie_py.wire.javascript import pack
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -64,6 +66,21 @@ def test_lines_and_bad_statuses(client: Client, site: Site, language: str) -> No
 
 def test_what_the_python_library_adds(client: Client, site: Site) -> None:
     assert run(client, "python", "library", site.url) == "größe"
+
+
+def test_a_body_is_read_once_and_kept_in_javascript(client: Client, site: Site) -> None:
+    require_javascript()
+    source = """import { http } from "inferlet";
+export async function main([url]) {
+  const answer = await http.get(url);
+  const told = await Promise.allSettled([answer.bytes(), answer.text()]);
+  let size = 0;
+  for await (const part of answer.stream(1000)) size += part.length;
+  return [told[0].value.length, told[1].reason.code, size];
+}"""
+    program = client.upload(pack({"it.js": source.encode()}), "it")
+    told = client.launch(program, [f"{site.url}/large"]).result()
+    assert told == '[3000000,"invalid-handle",3000000]'
 
 
 def test_the_example(client: Client, site: Site) -> None:

@@ -129,6 +129,12 @@ EACH = pytest.mark.parametrize(
 )
 
 
+def test_a_number_of_thousands_of_digits_is_no_call() -> None:
+    text = f'<tool_call>{{"name": {"1" * 5000}}}</tool_call>'
+    splitter = splitter_of(HERMES, "")
+    assert joined(splitter.feed(text) + splitter.finish(False)) == [Words(text)]
+
+
 def joined(said: list[Said]) -> list[Said]:
     found: list[Said] = []
     for one in said:

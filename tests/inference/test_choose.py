@@ -43,7 +43,7 @@ def probabilities(
         before = np.cumsum(weights) - weights
         weights[before >= top_p * weights.sum()] = 0.0
         weights[0] = 1.0
-    weights[weights < min_p] = 0.0
+    weights[weights < min(min_p, 1.0)] = 0.0
     out = np.zeros(len(logits))
     out[order] = weights / weights.sum()
     return out
@@ -101,6 +101,7 @@ FILTERS: list[dict[str, Any]] = [
     {"top_p": 0.6},
     {"top_p": 0.999},
     {"min_p": 0.1},
+    {"min_p": 2.0},
     {"temperature": 1.5, "top_k": 20, "top_p": 0.8, "min_p": 0.05},
     {"temperature": 0.7, "top_k": 5000, "top_p": 0.9},
 ]

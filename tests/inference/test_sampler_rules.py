@@ -156,7 +156,7 @@ def top_p(row: Row, text: Text, share: float) -> Row:
 
 
 def min_p(row: Row, text: Text, share: float) -> Row:
-    return keep(row, [t for t in range(len(row)) if row[t] >= row.max() + math.log(share)])
+    return keep(row, [t for t in range(len(row)) if row[t] >= row.max() + min(0, math.log(share))])
 
 
 def entropy_of(p: Row) -> float:

@@ -93,7 +93,11 @@ def test_guesses_that_are_wrong_become_rare_and_come_back_where_they_are_right()
         tokens += [100 + i]
         guesser.read(tokens)
     assert 4 < tries < 40
-    assert 0 < guesser.rests <= LONGEST_PAUSE
+    assert 2 < guesser.rests <= LONGEST_PAUSE
+    tokens += [*range(1000, 998 + guesser.rests), 1, 2]
+    guesser.read(tokens)
+    assert guesser.rests == 0
+    assert guesser.guess(8, price)
     for _ in range(LONGEST_PAUSE):
         tokens += [5, 6, 7]
     guesser.read(tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -123,6 +124,15 @@ def test_a_build_that_fails_says_where(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["build", str(tmp_path / "app.ts")])
     assert done.exit_code == 1
     assert "app.ts:2:30: Unexpected" in done.output
+
+
+def test_the_runtimes_of_past_versions_leave_the_cache(tmp_path: Path) -> None:
+    kept, past = javascript.runtime_file(tmp_path), tmp_path / "javascript-runtime-0.wasm"
+    for each in (kept, past):
+        each.write_bytes(b"")
+        os.utime(each, (0, 0))
+    assert javascript.runtime_component(tmp_path) == kept
+    assert list(tmp_path.iterdir()) == [kept]
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ def test_calls_in_json_are_read_as_python_reads_them(wrapper: Wrapper) -> None:
         '<|python_tag|>{"name": "add", "parameters": {"a": 1.5e3, "b": null}}<|eom_id|>',
         '{"name": 3} {"name": "add", "arguments": {"a": 1, "b": "x"}',
         "a text (with a remark), f(not closed",
+        '{"a":' * 20_000 + ' {"name": "now"} {"}{": "\\"}{"',
         "",
     ]
     told = wrapper("tools", texts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,24 @@ def test_no_cargo(crate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BuildError, match="Cargo is not installed") as error:
         build_crate(crate, crate / "out.wasm")
     assert HOW_TO_MEND in str(error.value)
+
+
+def test_cargo_does_not_read_what_is_typed(crate: Path) -> None:
+    cargo = crate / "cargo"
+    cargo.write_text('#!/bin/sh\nread word\necho "read $word" >&2\nexit 1\n')
+    cargo.chmod(0o755)
+    script = "from pathlib import Path; from pie_py.build.rust import build_crate\n"
+    script += f"build_crate(Path({str(crate)!r}), Path('out.wasm'))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "CARGO": str(cargo)},
+        input="secret\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Cargo refuses" in done.stderr
+    assert "secret" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -163,10 +163,10 @@ def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
             raise WrongSettings(f"{path}: server.{name} {why}")
     except OSError as error:
         raise WrongSettings(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WrongSettings(f"{path} is no TOML: {error}") from None
     except ValidationError as error:
         raise WrongSettings(_first(path, error)) from None
+    except ValueError as error:  # also of a number with thousands of digits
+        raise WrongSettings(f"{path} is no TOML: {error}") from None
     try:
         if any(model.on_demand for model in ServerConfig.model_validate(config.server).models):
             raise WrongSettings(f"{path}: on_demand: models of a cluster serve from the start")

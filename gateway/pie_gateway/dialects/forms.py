@@ -172,8 +172,8 @@ def within_string(text: str) -> bool:
     """True if a text in JSON ends within a string."""
     try:
         _DECODER.raw_decode(text.lstrip())
-    except json.JSONDecodeError as error:
-        return error.msg.startswith("Unterminated string")
+    except ValueError as error:  # also of a number with thousands of digits
+        return str(error).startswith("Unterminated string")
     except RecursionError:
         pass
     return False

@@ -237,7 +237,7 @@ def _scores(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) 
     scores = race(values, start, tokens)
     if parameters.min_p.any():
         with np.errstate(divide="ignore"):
-            floor = np.log(parameters.min_p)
+            floor = np.log(parameters.min_p.clip(max=1.0))  # the likeliest token stays
         scores.masked_fill_(values < _column(floor, values), -torch.inf)
     return scores
 

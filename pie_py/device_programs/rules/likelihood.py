@@ -14,8 +14,8 @@ def top_p(logits, p):
 
 
 def min_p(logits, p):
-    """Tokens that are at least `p` times as likely as the likeliest."""
-    return logits.where(logits - logits.max() >= log(p), -inf)
+    """Tokens that are at least `p` times as likely as the likeliest; and in any case this one."""
+    return logits.where(logits - logits.max() >= minimum(log(p), 0.0), -inf)
 
 
 def top_a(logits, a):

@@ -101,7 +101,7 @@ export class Generator {
     for (;;) {
       const part = await this.#advanceFar();
       if (!part.length) return tokens;
-      tokens.push(...part);
+      for (const token of part) tokens.push(token); // they may be more than a call takes arguments
     }
   }
 
@@ -339,7 +339,8 @@ export class Generator {
 
   /** Notes the log-probabilities of the first of the last `count` tokens, where they are collected. */
   #score(count: number, first: number): void {
-    if (first) this.#scores?.push(...(this.#chooser?.logprobs(count).slice(0, first) ?? []));
+    if (!first || this.#scores === null) return;
+    for (const logprob of this.#chooser?.logprobs(count).slice(0, first) ?? []) this.#scores.push(logprob);
   }
 
   /**

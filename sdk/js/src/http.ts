@@ -62,6 +62,7 @@ export class Response {
   readonly headers: Headers;
   #body: number | null;
   #data: Uint8Array | null = null;
+  #begun = false;
 
   /** @internal */
   constructor(
@@ -89,9 +90,14 @@ export class Response {
 
   /** The body in pieces of at most `most` bytes, as they arrive. */
   async *stream(most = 65536): AsyncGenerator<Uint8Array, void, void> {
-    if (this.#body === null) {
-      throw new PieError("invalid-handle: the body has been read already, or closed");
+    if (this.#data !== null) {
+      for (let at = 0; at < this.#data.length; at += most) yield this.#data.slice(at, at + most);
+      return;
     }
+    if (this.#body === null || this.#begun) {
+      throw new PieError("invalid-handle: the body is read elsewhere, has been read, or closed");
+    }
+    this.#begun = true;
     try {
       while (this.#body !== null) {
         const chunk = await readBody(this.#body, most);

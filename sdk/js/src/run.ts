@@ -137,7 +137,7 @@ export class Run {
   #give(tokens: number[]): void {
     const sequence = this.#sequence;
     sequence.ran(this.#given ? 1 : 0);
-    sequence.pending.unshift(...tokens.slice(0, -1));
+    sequence.pending = [...tokens.slice(0, -1), ...sequence.pending];
     sequence.ran(tokens.length - 1);
     this.#given += tokens.length;
     this.#last = tokens[tokens.length - 1];
@@ -152,7 +152,7 @@ export class Run {
       await ready(progress);
       raw.take(progress);
       if (this.#handle !== handle) return false;
-      this.#came.push(...raw.takeTokens(queue, handle));
+      this.#came = [...this.#came, ...raw.takeTokens(queue, handle)];
     } catch (error) {
       this.#failed(error);
       throw error;

@@ -164,7 +164,7 @@ export class Sequence {
   /** All tokens have run, and so have the first pending ones: they are in the pages. */
   ran(count: number): void {
     if (count > 0) {
-      this.tokens.push(...this.pending.splice(0, count));
+      for (const token of this.pending.splice(0, count)) this.tokens.push(token);
       this.hasHidden = false;
     }
     this.confirmed = this.tokens.length;

@@ -55,12 +55,6 @@ export class TextDecoder {
     return added.slice(0, added.length - broken);
   }
 
-  /** The text of all tokens that there will be. */
-  feedAll(tokens: number[]): string {
-    this.#tokens.push(...tokens);
-    return this.#added(this.#decode(this.#tokens));
-  }
-
   /** The text of the tokens that never made a whole character. */
   finish(): string {
     if (!this.#held) return "";

@@ -14,8 +14,10 @@ export interface ToolCall {
  */
 export function parse(text: string): ToolCall[] {
   const calls: ToolCall[] = [];
+  const ends = new Map<number, number | null>();
   for (let at = 0; (at = text.indexOf("{", at)) >= 0; ) {
-    const end = endOfObject(text, at);
+    if (!ends.has(at)) findEnds(text, at, ends);
+    const end = ends.get(at) ?? null;
     const found = end === null ? null : parsed(text.slice(at, end));
     at = found === null ? at + 1 : (end as number);
     const given = found?.arguments ?? found?.parameters ?? {};
@@ -68,12 +70,15 @@ function parsed(text: string): Record<string, any> | null {
   }
 }
 
-/** Where the object ends that begins at a brace: behind the brace that closes it. */
-function endOfObject(text: string, start: number): number | null {
-  let depth = 0;
-  for (const { 0: mark, index } of text.slice(start).matchAll(/"(?:[^"\\]|\\[^])*"|[{}]/g)) {
-    if (mark === "{") depth++;
-    else if (mark === "}" && --depth === 0) return start + index + 1;
+/**
+ * Notes where the object ends that begins at a brace, behind the brace that closes it, and each within
+ * it: with many that nothing closes, a look at each alone would take time by the square.
+ */
+function findEnds(text: string, start: number, ends: Map<number, number | null>): void {
+  const open: number[] = [];
+  for (const { 0: mark, index } of text.slice(start).matchAll(/"(?:[^"\\]|\\[^])*(?:"|$)|[{}]/g)) {
+    if (mark === "{") ends.set(open[open.push(start + index) - 1], null);
+    else if (mark === "}") ends.set(open.pop() as number, start + index + 1);
+    if (!open.length) return;
   }
-  return null;
 }

@@ -81,6 +81,7 @@ class Response:
         self.headers = Headers(headers)
         self._body: int | None = body
         self._data: bytes | None = None
+        self._begun = False
 
     def __repr__(self) -> str:
         return f"<Response {self.status} of {self.method} {self.url}>"
@@ -101,14 +102,15 @@ class Response:
 
         Raises:
             PieError: `remote-failed`, `timed-out`, `limit-exceeded` if it breaks off;
-                `invalid-handle` if it has been read in pieces already, or closed.
+                `invalid-handle` if it is or was read in pieces elsewhere, or closed.
         """
         if self._data is not None:
             for start in range(0, len(self._data), most):
                 yield self._data[start : start + most]
             return
-        if self._body is None:
-            raise PieError("invalid-handle: the body has been read already, or closed")
+        if self._body is None or self._begun:
+            raise PieError("invalid-handle: the body is read elsewhere, has been read, or closed")
+        self._begun = True
         try:
             while self._body is not None:
                 chunk = await read_body(self._body, most)

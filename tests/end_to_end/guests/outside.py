@@ -70,6 +70,11 @@ async def library(url):
     asked = await http.get(f"{url}/echo#part", params={"q": "a b", "n": [1, 2]})
     assert (await asked.text()).startswith("page /echo?q=a+b&n=1&n=2"), await asked.text()
     assert await asked.text() == (await asked.read()).decode(), "what was read can be read again"
+    large = await http.get(f"{url}/large")
+    one, other = await asyncio.gather(large.read(), large.read(), return_exceptions=True)
+    assert isinstance(one, bytes)
+    assert isinstance(other, PieError)
+    assert (len(one), other.code) == (3_000_000, "invalid-handle"), "neither has a part of the body"
     async with await http.get(f"{url}/echo") as closed:
         pass
     try:

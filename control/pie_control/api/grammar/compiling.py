@@ -57,7 +57,7 @@ def lark_grammar(text: str) -> str:
     text = _lark_of_gbnf(text) if _GBNF.search(text) else text
     parts, at = [], 0
     for place in (found.end() for found in re.finditer(r"%json\s*(?=\{)", text)):
-        with suppress(json.JSONDecodeError, RecursionError):  # llguidance says what is wrong
+        with suppress(ValueError, RecursionError):  # llguidance says what is wrong
             _, end = json.JSONDecoder().raw_decode(text, place)
             parts += [text[at:place], _styled(text[place:end], str)]
             at = end

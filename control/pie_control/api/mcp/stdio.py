@@ -300,7 +300,7 @@ async def lines(
 
 def _number(name: Any) -> int:
     """The number of a request by its id, which servers may write as text; -1 is of no request."""
-    return int(name) if str(name).isdecimal() else -1
+    return int(name) if str(name).isdecimal() and len(str(name)) < 16 else -1
 
 
 async def _stop(process: trio.Process) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any
 from urllib.parse import quote
@@ -74,16 +74,19 @@ def tool_from_json(entry: Mapping[str, Any], client: ClientLink) -> Tool:
     run = entry.get("run", function.get("run"))
     timeout = entry.get("timeout", function.get("timeout"))
     properties = schema.get("properties") or {}
-    names = {_argument_name(key): key for key in properties}
+    written: dict[str, str] = {}
+    for key in properties:
+        written[key] = _argument_name(key, taken=written.values())
+    names = {given: key for key, given in written.items()}
     return Tool(
         name,
         _renamed(client.runner(name) if run is None else runner(run, client, name), names),
         str(function.get("description") or ""),
         {
-            _argument_name(key): value if isinstance(value, dict) else {}
+            written[key]: value if isinstance(value, dict) else {}
             for key, value in properties.items()
         },
-        tuple(map(_argument_name, schema.get("required") or ())),
+        tuple(written.get(key, key) for key in schema.get("required") or ()),
         _seconds(entry.get("seconds", function.get("seconds", DEFAULT_SECONDS))),
         None if timeout is None else _seconds(timeout),
     )
@@ -94,10 +97,12 @@ def _written_name(name: str) -> str:
     return ".".join(map(_argument_name, name.split(".")))
 
 
-def _argument_name(name: str) -> str:
+def _argument_name(name: str, taken: Collection[str] = ()) -> str:
     """The name under which an argument is given: `from_` of `from`, `user_id` of `user-id`."""
     written = re.sub(r"\W|^(?=\d)|^$", "_", name)
-    return f"{written}_" if iskeyword(written) else written
+    while iskeyword(written) or written in taken:
+        written += "_"
+    return written
 
 
 def _renamed(run: Run, names: Mapping[str, str]) -> Run:

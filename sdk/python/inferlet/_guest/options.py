@@ -172,7 +172,7 @@ def _add(parser: ArgumentParser, one: inspect.Parameter, help_text: str) -> None
             options["metavar"] = f"{{{','.join(names)}}}"
         if _collection(one):
             options |= {"nargs": "*", "action": "extend"}
-    parser.add_argument(_option(one), **options)
+    parser.add_argument(_option(one), dest=one.name, **options)
 
 
 def _option(one: inspect.Parameter) -> str:

@@ -16,8 +16,8 @@ pub enum Value {
     Bool(bool),
     /// Any number, but for those below.
     Number(f64),
-    /// A whole number of 64 bits that is written as one, without a point.
-    Whole(i64),
+    /// A whole number of at most 128 bits that is written as one, without a point.
+    Whole(i128),
     /// A string.
     Text(String),
     /// A list.
@@ -46,7 +46,7 @@ impl Value {
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Value::Number(number) => (*number == (*number as i64) as f64).then_some(*number as i64),
-            Value::Whole(number) => Some(*number),
+            Value::Whole(number) => (*number).try_into().ok(),
             _ => None,
         }
     }
@@ -241,7 +241,7 @@ impl Reader<'_> {
             self.at += 1;
         }
         let text = &self.text[start..self.at];
-        if let Ok(whole) = text.parse::<i64>() {
+        if let Ok(whole) = text.parse::<i128>() {
             return Ok(Value::Whole(whole));
         }
         let number = text.parse();

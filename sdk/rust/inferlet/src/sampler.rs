@@ -68,9 +68,9 @@ impl Sampler {
     /// The sampler of an object of parameters, as they are.
     pub fn from_json(given: &Value) -> Sampler {
         let Value::Object(members) = given else { return Sampler::default() };
-        let seed = given.get("seed").and_then(|seed| match seed.as_i64() {
-            Some(whole) => Some(whole as u64),
-            None => seed.as_f64().map(|number| number as u64), // beyond 2^63
+        let seed = given.get("seed").and_then(|seed| match seed {
+            Value::Whole(whole) => Some(*whole as u64), // modulo 2^64
+            _ => seed.as_f64().map(|number| number as i128 as u64),
         });
         let members = members.iter().filter(|(name, _)| name != "seed");
         let members = members.map(|(name, value)| (name.clone(), value.to_json())).collect();
