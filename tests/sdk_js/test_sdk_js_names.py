@@ -28,7 +28,7 @@ GENERATE = ("like", "drafter", "attend", "layers", "beside", "choose")
 RULES = [("Context.generate", one) for one in GENERATE]
 # What JavaScript calls otherwise, or has no use for.
 OTHERWISE = {
-    "TextDecoder.waiting": None,
+    **dict.fromkeys(("TextDecoder.feed_all", "TextDecoder.waiting")),  # of ours alone
     "tools.ToolCall.values": None,  # of calls in Python's syntax
     **dict.fromkeys(("Model.embed", "Model.score", "Model.classify"), "Model.encode"),
     "NotInServerError": None,  # imports of the contract fail before a program begins
