@@ -74,9 +74,9 @@ def answer(batch: Batch) -> BatchResult:
     """The result of a batch, whatever is in it."""
     match batch:
         case NextDist():
-            return BatchResult(distributions=_distributions(batch.k.size, int(batch.k.max())))
+            return BatchResult(values=_distributions(batch.k.size, int(batch.k.max())))
         case Sample():
-            return BatchResult(samples=_samples(batch.embeds.size, int(batch.top.max(initial=0))))
+            return BatchResult(values=_samples(batch.embeds.size, int(batch.top.max(initial=0))))
     return BatchResult()
 
 

@@ -114,12 +114,12 @@ class Replayer:
             case SwapIn():
                 self._copy(batch.hosts.tolist(), self._hosts, batch.pages.tolist(), self._slots)
             case NextDist():
-                return BatchResult(distributions=self._distributions(batch))
+                return BatchResult(values=self._distributions(batch))
             case ReadHidden():  # of a script nothing is known
                 means = np.ones((batch.starts.size - 1, self.model.hidden_size), np.float32)
-                return BatchResult(hidden=Hidden(means))
+                return BatchResult(values=Hidden(means))
             case ReadState():  # likewise
-                return BatchResult(states=packed_states([b""] * batch.samplers.size))
+                return BatchResult(values=packed_states([b""] * batch.samplers.size))
             case Sample():
                 return self._sample(batch)
             case Clear():
@@ -213,7 +213,7 @@ class Replayer:
                 chances[i, :k] = np.log(found)
         logprobs = np.full(count, np.log(SURE), np.float32)
         refused = dict.fromkeys(np.flatnonzero(tokens < 0).tolist(), "the grammar allows no token")
-        return BatchResult(samples=Samples(tokens, logprobs, top, chances), refused=refused)
+        return BatchResult(values=Samples(tokens, logprobs, top, chances), refused=refused)
 
 
 def describe(config: ModelConfig, folder: Path) -> ModelDescription:

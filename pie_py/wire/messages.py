@@ -17,17 +17,13 @@ import numpy as np
 
 from pie_py.wire.plan import (
     BATCH_TYPES,
-    Attention,
     BatchResult,
-    Distributions,
     Hello,
-    Hidden,
     Message,
     ModelDescription,
     Plan,
     PlanResult,
-    Samples,
-    States,
+    Values,
 )
 
 _WORD = 4  # bytes
@@ -35,6 +31,8 @@ _WORD = 4  # bytes
 _PLAIN: dict[str, type[Any]] = {
     kind.__name__: kind for kind in get_args(Message) if kind not in (Plan, PlanResult, Hello)
 }
+
+_VALUES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Values)}
 
 
 def encode(message: Message) -> bytes:
@@ -49,13 +47,10 @@ def encode(message: Message) -> bytes:
             results = [
                 (
                     r.error,
-                    r.nanoseconds,
-                    None if r.distributions is None else _put(r.distributions, arrays),
-                    None if r.samples is None else _put(r.samples, arrays),
+                    None if r.values is None else type(r.values).__name__,
+                    None if r.values is None else _put(r.values, arrays),
                     r.refused,
-                    None if r.attention is None else _put(r.attention, arrays),
-                    None if r.hidden is None else _put(r.hidden, arrays),
-                    None if r.states is None else _put(r.states, arrays),
+                    r.nanoseconds,
                 )
                 for r in message.results
             ]
@@ -88,24 +83,11 @@ def decode(frame: bytes) -> Message:
                 taken = [arrays.take(BATCH_TYPES[kind], shapes) for kind, shapes in batches]
                 return Plan(number, model, taken)
             case ["result", number, model, results, part]:
-                return PlanResult(
-                    number,
-                    model,
-                    [
-                        BatchResult(
-                            error,
-                            None if d is None else arrays.take(Distributions, d),
-                            nanoseconds,
-                            None if s is None else arrays.take(Samples, s),
-                            refused,
-                            None if a is None else arrays.take(Attention, a),
-                            None if h is None else arrays.take(Hidden, h),
-                            None if t is None else arrays.take(States, t),
-                        )
-                        for error, nanoseconds, d, s, refused, a, h, t in results
-                    ],
-                    *part,
-                )
+                answers = [
+                    BatchResult(error, kind and arrays.take(_VALUES[kind], shapes), *rest)
+                    for error, kind, shapes, *rest in results
+                ]
+                return PlanResult(number, model, answers, *part)
             case ["hello", pid, device, models]:
                 return Hello(pid, device, [ModelDescription(**m) for m in models])
             case [str(name), *fields_of]:
@@ -120,7 +102,7 @@ _WORDS = np.dtype("<i4")
 _DTYPES = {"Int32": _WORDS, "Uint32": np.dtype("<u4"), "Float32": np.dtype("<f4")}
 _LAYOUTS: dict[type[Any], list[tuple[str, np.dtype[Any]]]] = {
     record: [(f.name, _DTYPES[str(f.type)]) for f in fields(record)]
-    for record in (*BATCH_TYPES.values(), Distributions, Samples, Attention, Hidden, States)
+    for record in (*BATCH_TYPES.values(), *_VALUES.values())
 }
 
 

@@ -345,24 +345,18 @@ class Attention:
     values: Float32
 
 
+Values: TypeAlias = Samples | Distributions | Attention | Hidden | States
+
+
 @dataclass(slots=True)
 class BatchResult:
     """The outcome of one batch. An error text means that none of it took effect reliably."""
 
     error: str | None = None
-    distributions: Distributions | None = None
-    nanoseconds: int = 0  # time the worker spent in the batch
-    samples: Samples | None = None
+    # One of `Values`, by the batch: programs may wait for it, not only for the batch to end.
+    values: Any = None
     refused: dict[int, str] | None = None  # rows that could not be carried out, the others were
-    attention: Attention | None = None
-    hidden: Hidden | None = None
-    states: States | None = None
-
-    @property
-    def has_values(self) -> bool:
-        """True if a program may wait for values in it, not only for its batch to end."""
-        values = self.samples, self.distributions, self.attention, self.hidden, self.states
-        return any(found is not None for found in values)
+    nanoseconds: int = 0  # time the worker spent in the batch
 
 
 @dataclass(slots=True)

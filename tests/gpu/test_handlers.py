@@ -132,7 +132,7 @@ def test_adapters(folder: Path, tmp_path: Path) -> None:
     changed = both.run(
         *forward(0, 5, 0, output=1000, adapters=ints([3])), NextDist(ints([1000]), ints([5]))
     )
-    first, second = plain[-1].distributions, changed[-1].distributions
+    first, second = plain[-1].values, changed[-1].values
     assert first is not None
     assert second is not None
     assert not np.allclose(first.probabilities, second.probabilities, atol=1e-3)
@@ -164,6 +164,6 @@ def _tokens(flight: Any) -> list[int]:
     while not (part := flight.take(wait=True)) or not part.last:
         results += part.results if part else []
     results += part.results
-    assert results[-1].samples is not None
-    found: list[int] = results[-1].samples.tokens.tolist()
+    assert results[-1].values is not None
+    found: list[int] = results[-1].values.tokens.tolist()
     return found

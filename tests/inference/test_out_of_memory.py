@@ -66,10 +66,10 @@ def test_others_of_its_batch_are_carried_out(
     # Nothing of whoever had the pages and embeds before shows.
     assert not hidden[1][2].any()
     assert not found.model.cache.data[:, 128:168].any()
-    assert (seen is None) == (answer.attention is None)
-    if seen is None or answer.attention is None:
+    assert (seen is None) == (answer.values is None)
+    if seen is None or answer.values is None:
         return
-    whole, parts = seen.get(), answer.attention
+    whole, parts = seen.get(), answer.values
     for i in others:
         rows = [a.values[slice(*a.starts[i : i + 2])] for a in (whole, parts)]
         np.testing.assert_allclose(rows[1], rows[0], atol=1e-5)

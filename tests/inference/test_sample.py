@@ -82,9 +82,9 @@ def draw(
     table = np.array(rows, np.uint32).reshape(len(rows), -(-vocabulary // 32))
     batch = sample_of(embeds, slots, steps or 0, top or 0, masked, table)
     result = handlers.sample.sample(rig.model, batch).get()
-    assert result.samples is not None
+    assert result.values is not None
     assert result.refused is not None
-    return result.samples, result.refused
+    return result.values, result.refused
 
 
 def test_greedy_with_log_probabilities_of_the_models_own_distribution(rig: Rig) -> None:

@@ -61,12 +61,12 @@ def draw(rig: Rig, count: int, step: int = 0, masked: tuple[int, ...] = (), top:
     rows, of = range(count), [0 if i in masked else -1 for i in range(count)]
     batch = sample_of(rows, rows, step, top, of, masks)
     result = handlers.sample.sample(rig.model, batch).get()
-    assert result.samples is not None
+    assert result.values is not None
     return result
 
 
 def told(result: BatchResult) -> tuple[list[int], list[float], list[list[int]]]:
-    samples = result.samples
+    samples = result.values
     assert samples is not None
     return samples.tokens.tolist(), samples.logprobs.tolist(), samples.top_tokens.tolist()
 
@@ -89,7 +89,7 @@ def test_a_token_that_cannot_be_is_refused_in_its_row_alone(rig: Rig) -> None:
     tokens = [7, -1, 40, vocabulary, 2**63 - 1, 7]
     put(rig, *(fixed(token=token) for token in tokens))
     result = draw(rig, 6, masked=(0, 2))
-    assert result.samples.tokens.tolist() == [-1, -1, 40, -1, -1, 7]
+    assert result.values.tokens.tolist() == [-1, -1, 40, -1, -1, 7]
     outside = (
         "the device program chose token {}, which is not in the vocabulary (0 to {}):"
         " node 0, int []"
@@ -132,7 +132,7 @@ def test_temperature_0_is_greedy_in_every_rule(rig: Rig) -> None:
         samplers.synthid(temperature=0.0, key=4, seed=5),
     )
     likeliest = rig.model.network.logits(rig.model.embeds.hidden[:4]).argmax(1)
-    assert draw(rig, 4).samples.tokens.tolist() == likeliest.tolist()
+    assert draw(rig, 4).values.tokens.tolist() == likeliest.tolist()
 
 
 def test_ids_without_a_token_are_never_chosen(rig: Rig) -> None:
@@ -149,10 +149,10 @@ def test_ids_without_a_token_are_never_chosen(rig: Rig) -> None:
         masked: tuple[int, ...] = (0, 1)
         for _ in range(3):
             result = draw(rig, 4, masked=masked, top=4)
-            assert not {*result.samples.tokens.tolist()} & {*best[:2]}
-            assert not {*result.samples.top_tokens.ravel().tolist()} & {*best[:2]}
+            assert not {*result.values.tokens.tolist()} & {*best[:2]}
+            assert not {*result.values.top_tokens.ravel().tolist()} & {*best[:2]}
             masked = ()
-        assert result.samples.tokens[2] == best[2]
+        assert result.values.tokens[2] == best[2]
     finally:
         network.no_tokens = None
 
@@ -174,7 +174,7 @@ def test_logits_that_are_no_numbers_are_minus_infinity_to_a_program(rig: Rig) ->
         rig.model.embeds.hidden[:2] = kept
     none = "the device program chose token 0, which the grammar or mask rules out: node 6, int []"
     assert result.refused.get(0) == none
-    assert result.samples.tokens[1] == 0 or result.refused[1] == none
+    assert result.values.tokens[1] == 0 or result.refused[1] == none
 
 
 @torch.inference_mode()
@@ -202,7 +202,7 @@ def test_any_damage_to_a_plan_is_a_bad_batch(rig: Rig) -> None:
             bad += 1
     assert bad > 150
     put(rig, fixed(token=3), fixed(token=4))
-    assert draw(rig, 2).samples.tokens.tolist() == [3, 4]
+    assert draw(rig, 2).values.tokens.tolist() == [3, 4]
 
 
 @torch.inference_mode()
@@ -227,7 +227,7 @@ def test_values_that_are_no_ones_are_refused(rig: Rig) -> None:
     put(rig, fixed(token=7), BUILT)
     value = np.int64(9).tobytes()
     handlers.samplers.write_state(rig.model, written(0, 0, value))
-    assert draw(rig, 1).samples.tokens.tolist() == [9]
+    assert draw(rig, 1).values.tokens.tolist() == [9]
     for wrong in (
         written(0, 1, value),
         written(0, -1, value),
@@ -256,8 +256,6 @@ def test_the_likeliest_token_is_chosen_as_the_built_in_sampler_does(rig: Rig) ->
     assert compiled.drawing[:3].tolist()[::2] == [False, False]
     logits = rig.model.network.logits(rig.model.embeds.hidden[:3])
     wanted = [logits[0].argmax(), logits[1].argmin(), logits[2].argmax()]
-    assert draw(rig, 3).samples.tokens.tolist() == [int(token) for token in wanted]
-    assert draw(rig, 1, masked=(0,)).samples.tokens.tolist() == [
-        int(logits[0, 32:64].argmax()) + 32
-    ]
+    assert draw(rig, 3).values.tokens.tolist() == [int(token) for token in wanted]
+    assert draw(rig, 1, masked=(0,)).values.tokens.tolist() == [int(logits[0, 32:64].argmax()) + 32]
     assert pool.device_programs.state(0, 1) == []

@@ -111,9 +111,7 @@ def begin(engine: Engine) -> None:
 
 def tokens(results: list[BatchResult]) -> list[list[int]]:
     assert not any(result.error or result.refused for result in results)
-    return [
-        found.tolist() for r in results if r.samples is not None for found in [r.samples.tokens]
-    ]
+    return [found.tolist() for r in results if r.values is not None for found in [r.values.tokens]]
 
 
 def test_several_steps_choose_the_same_tokens(engine: Engine) -> None:

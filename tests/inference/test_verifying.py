@@ -56,7 +56,7 @@ class Text:
         drafts = [*guesses, -1] if guesses else []
         steps = range(self.chosen, self.chosen + count)
         batch = sample_of(embeds, [self.slot] * count, steps, drafts=drafts)
-        found = handlers.sample.sample(self.rig.model, batch).get().samples
+        found = handlers.sample.sample(self.rig.model, batch).get().values
         assert found is not None
         tokens: list[int] = found.tokens.tolist()
         stands = next(i for i, token in enumerate(tokens) if token != [*guesses, -1][i]) + 1

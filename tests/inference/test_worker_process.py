@@ -107,7 +107,7 @@ def test_a_worker_says_hello_runs_plans_and_stops(worker: Worker, folder: Path) 
         results = worker.run(prompt_plan(number))
         assert [r.error for r in results] == [None] * 3
         assert all(r.nanoseconds > 0 for r in results)
-        found = results[2].distributions
+        found = results[2].values
         assert found is not None
         np.testing.assert_array_equal(found.tokens[0], wanted.indices)
         np.testing.assert_allclose(found.probabilities[0], wanted.values, rtol=1e-3)
@@ -168,14 +168,12 @@ def test_results_do_not_wait_for_a_long_batch(
     silent, more = [*first.batches, *again.batches[:2], *first.batches], list[PlanResult]()
     engine.run(Plan(3, "llama", silent), more.append)
     assert [(p.first, len(p.results)) for p in more] == [(0, 4)]  # the second has no values
-    answers = [r for p in (*parts, rest) for r in p.results if r.distributions is not None]
+    answers = [r for p in (*parts, rest) for r in p.results if r.values is not None]
     assert len(answers) == 3
     for answer in answers:
-        assert answer.distributions is not None
-        assert whole.results[2].distributions is not None
-        np.testing.assert_array_equal(
-            answer.distributions.tokens, whole.results[2].distributions.tokens
-        )
+        assert answer.values is not None
+        assert whole.results[2].values is not None
+        np.testing.assert_array_equal(answer.values.tokens, whole.results[2].values.tokens)
     sent = decode(encode(parts[1]))
     assert isinstance(sent, PlanResult)
     assert (sent.first, sent.last, len(sent.results)) == (4, False, 3)

@@ -390,7 +390,7 @@ def test_a_queue_that_fails_ends_its_run(server: Server) -> None:
     guest = Runner(server)
     run = guest.start(guest.sampler("{}"), 9)
     server.send()
-    forward = next(i for i, b in enumerate(server.results[0].results) if b.samples is None and i)
+    forward = next(i for i, b in enumerate(server.results[0].results) if b.values is None and i)
     server.results[0].results[forward].error = "test"
     server.deliver()
     server.drain()

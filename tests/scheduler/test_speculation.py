@@ -278,10 +278,10 @@ def test_a_choice_that_is_refused_among_right_guesses_ends_the_run_there(
         result = whole(plan)
         for batch, answer in zip(plan.batches, result.results, strict=True):
             if isinstance(batch, Sample) and batch.drafts.size and not before:
-                assert answer.samples is not None
+                assert answer.values is not None
                 before.append(len(guest.instance.queues[guest.queue].runs[run].tokens))
-                answer.samples.tokens = answer.samples.tokens.copy()
-                answer.samples.tokens[at] = -1
+                answer.values.tokens = answer.values.tokens.copy()
+                answer.values.tokens[at] = -1
                 answer.refused = {at: "ruled out"}
         return result
 

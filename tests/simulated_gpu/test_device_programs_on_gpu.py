@@ -83,8 +83,8 @@ def test_programs_choose_what_they_choose_on_a_cpu_and_nothing_waits(tmp_path: P
             choice = sample(5, step, 1000)
             choice.samplers = ints(range(5))
             (result,) = results(worker, choice)
-            assert result.samples is not None
-            told.append((result.samples.tokens.tolist(), result.refused))
+            assert result.values is not None
+            told.append((result.values.tokens.tolist(), result.refused))
     assert told[:3] == told[3:]
 
 

@@ -306,7 +306,7 @@ class FakeWorker:
             return BatchResult()
         starts = np.cumsum([0, *map(len, notes)], dtype=np.int32)
         numbers = np.array([x for note in notes for x in note], np.float32)
-        return BatchResult(attention=Attention(starts, numbers))
+        return BatchResult(values=Attention(starts, numbers))
 
     def copy_kv(self, batch: CopyKv) -> BatchResult:
         self._note("copy_kv", 1, len(batch.sources))
@@ -371,18 +371,18 @@ class FakeWorker:
         chances = np.zeros((len(batch.k), widest), np.float32)
         for i, (embed, k) in enumerate(zip(batch.embeds.tolist(), batch.k.tolist(), strict=True)):
             tokens[i, :k], chances[i, :k] = self.distribution(self.embeds[embed][0], k)
-        return BatchResult(distributions=Distributions(tokens, chances))
+        return BatchResult(values=Distributions(tokens, chances))
 
     def read_hidden(self, batch: ReadHidden) -> BatchResult:
         self._note("read_hidden", len(batch.starts) - 1, len(batch.embeds))
         values = [hash(self.embeds[embed][0]) % 1009 for embed in batch.embeds.tolist()]
         parts = np.split(np.array(values, np.float32), batch.starts[1:-1])
         means = np.array([part.mean() for part in parts], np.float32)
-        return BatchResult(hidden=Hidden(np.repeat(means[:, None], self.facts.hidden_size, 1)))
+        return BatchResult(values=Hidden(np.repeat(means[:, None], self.facts.hidden_size, 1)))
 
     def read_state(self, batch: ReadState) -> BatchResult:
         self._note("read_state", len(batch.samplers), len(batch.samplers))
-        return BatchResult(states=packed_states([b""] * len(batch.samplers)))
+        return BatchResult(values=packed_states([b""] * len(batch.samplers)))
 
     def write_state(self, batch: WriteState) -> BatchResult:
         self._note("write_state", len(batch.samplers), len(batch.samplers))
@@ -445,7 +445,7 @@ class FakeWorker:
             top[i, : batch.top[i]] = [(abs(value) + j) % vocab for j in range(batch.top[i])]
         refused = dict.fromkeys(np.flatnonzero(tokens < 0).tolist(), "ruled out")
         return BatchResult(
-            samples=Samples(tokens, logs, top, np.zeros((count, width), np.float32)),
+            values=Samples(tokens, logs, top, np.zeros((count, width), np.float32)),
             refused=refused,
         )
 

@@ -26,6 +26,7 @@ from pie_py.wire.plan import (
     MaskKv,
     NextDist,
     Sample,
+    Samples,
 )
 from support.reference import load
 
@@ -119,19 +120,20 @@ def assert_near(found: BatchResult, wanted: BatchResult, probabilities: float = 
     """Results of two workers, of which numbers may differ by rounding."""
     assert found.error == wanted.error
     assert (found.refused or {}) == (wanted.refused or {})
-    if (ours := found.distributions) and (theirs := wanted.distributions):
-        np.testing.assert_allclose(ours.probabilities, theirs.probabilities, atol=probabilities)
-        np.testing.assert_array_equal(ours.tokens[:, 0], theirs.tokens[:, 0])
-    if (one := found.samples) and (other := wanted.samples):
-        np.testing.assert_array_equal(one.tokens, other.tokens)
-        chosen = other.tokens >= 0
-        np.testing.assert_allclose(one.logprobs[chosen], other.logprobs[chosen], atol=1e-3)
-        np.testing.assert_allclose(one.top_logprobs, other.top_logprobs, atol=1e-3)
-    if (seen := found.attention) and (shown := wanted.attention):
-        np.testing.assert_array_equal(seen.starts, shown.starts)
-        np.testing.assert_allclose(seen.values, shown.values, atol=1e-4)
-    for name in ("distributions", "samples", "attention"):
-        assert (getattr(found, name) is None) == (getattr(wanted, name) is None)
+    ours, theirs = found.values, wanted.values
+    assert type(ours) is type(theirs)
+    match theirs:
+        case Distributions():
+            np.testing.assert_allclose(ours.probabilities, theirs.probabilities, atol=probabilities)
+            np.testing.assert_array_equal(ours.tokens[:, 0], theirs.tokens[:, 0])
+        case Samples():
+            np.testing.assert_array_equal(ours.tokens, theirs.tokens)
+            chosen = theirs.tokens >= 0
+            np.testing.assert_allclose(ours.logprobs[chosen], theirs.logprobs[chosen], atol=1e-3)
+            np.testing.assert_allclose(ours.top_logprobs, theirs.top_logprobs, atol=1e-3)
+        case Attention():
+            np.testing.assert_array_equal(ours.starts, theirs.starts)
+            np.testing.assert_allclose(ours.values, theirs.values, atol=1e-4)
 
 
 class Stream:
@@ -284,12 +286,8 @@ class Rig:
 
     @torch.inference_mode()
     def next_dist(self, embeds: ArrayLike, k: ArrayLike) -> Distributions:
-        found = (
-            handlers.sample.next_dist(self.model, NextDist(ints(embeds), ints(k)))
-            .get()
-            .distributions
-        )
-        assert found is not None
+        batch = NextDist(ints(embeds), ints(k))
+        found: Distributions = handlers.sample.next_dist(self.model, batch).get().values
         return found
 
 

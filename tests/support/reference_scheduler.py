@@ -63,7 +63,8 @@ class ReferenceScheduler:
         if answer.error is not None:
             command.fail(ApiError("internal", f"{command.kind} failed: {answer.error}"))
             return
-        kind.deliver([command], answer)
+        if answer.values is not None:
+            kind.deliver([command], answer.values)
         if answer.refused:
             command.fail(command.refusal(answer.refused[0]))
 

@@ -260,6 +260,6 @@ def test_a_script_goes_on_after_pages_that_were_swapped_out(tmp_path: Path) -> N
         forward_of([1], [-1], [[1]], **held),
         NextDist(ints([1]), ints([1])),
     ]
-    likely = worker.run(Plan(1, "replay", batches)).results[-1].distributions
+    likely = worker.run(Plan(1, "replay", batches)).results[-1].values
     assert likely is not None
     assert likely.tokens.tolist() == [[text[35]]]

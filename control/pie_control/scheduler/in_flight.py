@@ -359,8 +359,8 @@ class InFlight:
         self, commands: Sequence[Command], answer: BatchResult, failed: dict[CommandQueue, None]
     ) -> None:
         """Resolves or fails the commands of a batch, and adds the queues that failed."""
-        if answer.error is None:
-            commands[0].deliver(commands, answer)
+        if answer.values is not None:
+            commands[0].deliver(commands, answer.values)
         refused = answer.refused or {}
         for i, command in enumerate(commands):
             queue = command.queue

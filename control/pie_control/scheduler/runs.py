@@ -23,7 +23,16 @@ from pie_control.scheduler.guesses import Guessed, Guesses, Known, masks_of
 from pie_control.scheduler.run_table import NO_TOKEN, Chosen, Facts, Rows, RunTable, exchanged
 from pie_control.scheduler.speculation import Guesser
 from pie_py.device_programs.step_cost import OF_A_STEP, fitting, whole_cost
-from pie_py.wire.plan import Again, BatchResult, EmbedSampled, EmbedText, Forward, Int32, Sample
+from pie_py.wire.plan import (
+    Again,
+    BatchResult,
+    EmbedSampled,
+    EmbedText,
+    Forward,
+    Int32,
+    Sample,
+    Samples,
+)
 
 # The batches of a step, with the code of a run's error if the worker refuses its row of one.
 REFUSED_AS = {
@@ -70,7 +79,7 @@ class Steps:
 
     def answered(self, kind: str, answer: BatchResult, first: int) -> None:
         """Takes the result of a batch, in which the runs are the rows from `first` on."""
-        samples = answer.samples
+        samples: Samples | None = answer.values
         if answer.error is not None:
             self.runs.failed(self, ApiError("internal", f"{kind} failed: {answer.error}"))
         if self.guessed is not None and samples is not None:

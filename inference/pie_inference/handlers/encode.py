@@ -25,4 +25,4 @@ def encode(model: ServedEncoder, batch: Encode) -> DeviceFuture[BatchResult]:
     if not lengths.size:
         raise BadBatch("encode: no text")
     numbers = model.encoder.run(batch.tokens, batch.starts, batch.seconds, batch.raw)
-    return DeviceFuture([numbers], lambda arrays: BatchResult(hidden=Hidden(*arrays)))
+    return DeviceFuture([numbers], lambda arrays: BatchResult(values=Hidden(*arrays)))

@@ -66,7 +66,7 @@ def forward_within_memory(model: ServedModel, batch: Forward) -> DeviceFuture[Ba
     observed, refused = _in_parts(model, batch)
     if observed is None:
         return completed(BatchResult(refused=refused or None))
-    return observed.then(lambda seen: BatchResult(attention=seen, refused=refused))
+    return observed.then(lambda seen: BatchResult(values=seen, refused=refused))
 
 
 def _in_parts(model: ServedModel, batch: Forward) -> Answer:

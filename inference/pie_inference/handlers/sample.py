@@ -104,7 +104,7 @@ def _answer(
     for row in (answer.tokens < 0).nonzero()[0].tolist():
         node = pool.device_programs.node_at_fault(batch.samplers.item(row))
         refused[row] = _why_not(chosen.item(row), node, pool.vocabulary)
-    return BatchResult(samples=answer, refused=refused)
+    return BatchResult(values=answer, refused=refused)
 
 
 def _why_not(token: int, node: str | None, vocabulary: int) -> str:
@@ -309,7 +309,7 @@ def next_dist(model: ServedModel, batch: NextDist) -> DeviceFuture[BatchResult]:
     vocabulary = model.network.shape.vocab_size
     if not batch.k.size:
         nothing = Distributions(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))
-        return completed(BatchResult(distributions=nothing))
+        return completed(BatchResult(values=nothing))
     if int(batch.k.min()) < 1 or int(batch.k.max()) > vocabulary:
         raise BadBatch(f"next_dist: k is not in 1 .. {vocabulary}")
     logits = logits_of(model, batch.embeds).float()
@@ -317,7 +317,7 @@ def next_dist(model: ServedModel, batch: NextDist) -> DeviceFuture[BatchResult]:
     probabilities = logits.softmax(1).gather(1, tokens)
     return DeviceFuture(
         [tokens.to(torch.int32), probabilities],
-        lambda arrays: BatchResult(distributions=Distributions(*arrays)),
+        lambda arrays: BatchResult(values=Distributions(*arrays)),
     )
 
 
@@ -333,7 +333,7 @@ def read_hidden(model: ServedModel, batch: ReadHidden) -> DeviceFuture[BatchResu
     means = states.new_zeros((counts.size, states.shape[1])).index_reduce_(
         0, owners, states, "mean", include_self=False
     )
-    return DeviceFuture([means], lambda arrays: BatchResult(hidden=Hidden(*arrays)))
+    return DeviceFuture([means], lambda arrays: BatchResult(values=Hidden(*arrays)))
 
 
 def keep_logits(model: ServedModel, batch: KeepLogits) -> None:

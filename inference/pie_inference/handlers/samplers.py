@@ -53,7 +53,7 @@ def read_state(model: ServedModel, batch: ReadState) -> DeviceFuture[BatchResult
     def answer(arrays: list[NDArray[Any]]) -> BatchResult:
         each = iter(arrays)
         parts = [b"".join(next(each).tobytes() for _ in range(count)) for count in counts]
-        return BatchResult(states=packed_states(parts))
+        return BatchResult(values=packed_states(parts))
 
     return DeviceFuture(tensors, answer)
 

@@ -250,7 +250,7 @@ class _Answer:
     def add(self, result: BatchResult) -> None:
         """Takes the next result."""
         self.results.append(result)
-        self.has_values = self.has_values or result.has_values
+        self.has_values = self.has_values or result.values is not None
 
     def send(self) -> None:
         """Sends what is there, before the plan's end."""

@@ -75,7 +75,7 @@ class Flight:
         if not any(self._long[ready:]) and not self._left:
             return None  # the rest comes soon
         fresh = self._pending[self._sent : ready]
-        if any(later.get().has_values for later in fresh):
+        if any(later.get().values is not None for later in fresh):
             return self._part(ready, last=False)
         return None
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from pie_control.errors import ApiError, Code, exceeded
 from pie_py.device_programs.step_cost import OF_A_STEP
-from pie_py.wire.plan import Batch, BatchResult, Clear, Int32
+from pie_py.wire.plan import Batch, Clear, Int32
 
 if TYPE_CHECKING:
     from pie_control.instances.aim import Precedence
@@ -217,8 +217,8 @@ class Command:
         """Takes what takes it out of its queue, of kinds that are withdrawn."""
 
     @classmethod
-    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
-        """Gives the futures of a batch that has run their values."""
+    def deliver(cls, commands: Sequence[Self], values: Any) -> None:
+        """Gives the futures of a batch that has run their values, if it has any."""
 
     def refusal(self, text: str) -> ApiError:
         """Its error if the worker refused it and carried out the others of its batch."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from pie_control.scheduler.commands.command import Command, Numbers, chain, int32, starts_of
-from pie_py.wire.plan import BatchResult, Encode, Float32, Int32
+from pie_py.wire.plan import Encode, Float32, Hidden, Int32
 
 if TYPE_CHECKING:
     from pie_control.errors import ApiError
@@ -74,14 +74,12 @@ class EncodeCommand(Command):
         self.answer.future.on_cancel = self.answer.withdraw
 
     @classmethod
-    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+    def deliver(cls, commands: Sequence[Self], hidden: Hidden) -> None:
         """Gives every call its texts' numbers."""
-        if answer.hidden is None:
-            return
         starts = starts_of(len(command.lengths) for command in commands).tolist()
         for command, (start, end) in zip(commands, pairwise(starts), strict=True):
             command.queue.owner.prompt_tokens += len(command.tokens)
-            command.answer.add(command.places, answer.hidden.means[start:end])
+            command.answer.add(command.places, hidden.means[start:end])
 
     def fail(self, error: ApiError) -> None:
         """Fails its call's future."""

@@ -20,7 +20,7 @@ from pie_control.scheduler.commands.command import (
     chain,
     int32,
 )
-from pie_py.wire.plan import BatchResult, Forward, Int32
+from pie_py.wire.plan import Attention, Forward, Int32
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -145,11 +145,8 @@ class ForwardCommand(Command):
         return provenance.extended(self.queue, self)
 
     @classmethod
-    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+    def deliver(cls, commands: Sequence[Self], attention: Attention) -> None:
         """Gives every command that observes attention its rows, and their numbers."""
-        attention = answer.attention
-        if attention is None:
-            return
         starts = attention.starts.tolist()
         for i, command in enumerate(commands):
             wanted = command.observation

@@ -26,13 +26,15 @@ from pie_control.scheduler.commands.command import (
 )
 from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
-    BatchResult,
+    Distributions,
     EmbedSampled,
+    Hidden,
     Int32,
     KeepLogits,
     NextDist,
     ReadHidden,
     Sample,
+    Samples,
     Uint32,
 )
 
@@ -149,11 +151,8 @@ class SampleCommand(Command):
         self.on_token = provenance.chosen(self.sampler.slot, self.on_token)
 
     @classmethod
-    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+    def deliver(cls, commands: Sequence[Self], samples: Samples) -> None:
         """Resolves every command with its token, log-probability and most likely tokens."""
-        samples = answer.samples
-        if samples is None:
-            return
         tokens, logprobs = samples.tokens.tolist(), samples.logprobs.tolist()
         top_tokens, top_logprobs = samples.top_tokens.view(np.uint32), samples.top_logprobs
         for i, command in enumerate(commands):
@@ -276,11 +275,8 @@ class NextDistCommand(Question):
         return len(commands)
 
     @classmethod
-    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+    def deliver(cls, commands: Sequence[Self], distributions: Distributions) -> None:
         """Gives every command its own part of the distributions: token ids, probabilities."""
-        distributions = answer.distributions
-        if distributions is None:
-            return
         tokens = distributions.tokens.view(np.uint32)
         probabilities = distributions.probabilities
         for i, command in enumerate(commands):
@@ -307,11 +303,10 @@ class ReadHiddenCommand(Question):
         return ReadHidden(int32(starts), int32([e for c in commands for e in c.embeds]))
 
     @classmethod
-    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+    def deliver(cls, commands: Sequence[Self], hidden: Hidden) -> None:
         """Gives every command its own mean."""
-        if answer.hidden is not None:
-            for command, mean in zip(commands, answer.hidden.means, strict=True):
-                command.answer(mean.copy())
+        for command, mean in zip(commands, hidden.means, strict=True):
+            command.answer(mean.copy())
 
 
 @dataclass(slots=True, eq=False)

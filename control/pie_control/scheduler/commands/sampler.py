@@ -22,7 +22,7 @@ from pie_control.scheduler.commands.sample import Question
 from pie_py.device_programs.bound import Bound, state_json
 from pie_py.device_programs.program import MOST_NODES
 from pie_py.wire import device_programs
-from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
+from pie_py.wire.plan import FeedSampler, ReadState, SetSampler, States, WriteState
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -112,12 +112,10 @@ class ReadStateCommand(Question):
         )
 
     @classmethod
-    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+    def deliver(cls, commands: Sequence[Self], states: States) -> None:
         """Gives every command its state as JSON."""
-        if answer.states is None:
-            return
-        states = device_programs.unpacked_states(answer.states)
-        for command, values in zip(commands, states, strict=True):
+        packed = device_programs.unpacked_states(states)
+        for command, values in zip(commands, packed, strict=True):
             command.answer(state_json(command.sampler.stated, values, command.vocabulary))
 
 

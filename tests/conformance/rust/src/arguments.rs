@@ -40,7 +40,7 @@ pub fn resolve(argument: &Value, outcomes: &[Result<Value>]) -> Result<Value> {
         value = value.as_list().and_then(|items| items.get(index)).ok_or("no such element")?;
     }
     match (value, add.as_f64()) {
-        (Value::Whole(number), Some(add)) => Ok(Value::Whole(number + add as i64)),
+        (Value::Whole(number), Some(add)) => Ok(Value::Whole(number + add as i128)),
         _ => Ok(value.clone()),
     }
 }
