@@ -278,6 +278,7 @@ def test_what_no_grammar_has_refuses_strict_tools_alone(
     for schema in (
         {"properties": {"to": email}},
         {"properties": {"to": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}},
+        {"properties": {"to": {"type": "any"}, "count": {"type": "INTEGER"}}},
     ):
         function = {"name": "f", "strict": strict, "parameters": {"type": "object", **schema}}
         body = {"model": "pie-tiny", "messages": ASK, "max_tokens": 40, "tool_choice": choice}
