@@ -42,6 +42,7 @@ OF_AN_API: list[tuple[str, dict[str, Any]]] = [
         | {"return_progress": False, "tfs_z": 1.0, "mirostat": 0, "response_format": {}}
         | {"tool_choice": "", "seed": "", "top_k": 40.0, "metadata": {"a": 1}, "sampler": ""},
     ),
+    ("chat/completions", {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}}),
     ("chat/completions", {"seed": 1.0, "request_id": "x", "dry_penalty_last_n": -1}),
     ("chat/completions", {"service_tier": "", "safe_prompt": False, "reasoning_format": "auto"}),
     ("chat/completions", {"post_sampling_probs": False, "backend_sampling": False}),
@@ -116,7 +117,7 @@ def test_it_is_taken_by_ollamas(http: httpx2.Client, api: str) -> None:
 @pytest.mark.parametrize(
     ("api", "fields", "may"),
     [
-        ("chat/completions", {"tool_choice": "any"}, '"none", "auto", "required"'),
+        ("chat/completions", {"tool_choice": "must"}, '"none", "auto", "required", "any"'),
         ("chat/completions", {"store": True}, "false"),
         ("chat/completions", {"messages": [{"role": "function", "content": "x"}]},
          '"assistant", "developer", "system", "tool", "user"'),
@@ -172,6 +173,32 @@ def test_an_answer_of_others_goes_back_in(http: httpx2.Client, fields: dict[str,
     again = http.post("/v1/chat/completions", json=body)
     assert again.status_code == 200, again.text
     assert again.json()["usage"]["prompt_tokens"] > answer["usage"]["prompt_tokens"]
+
+
+ARGUMENTS: list[dict[str, Any]] = [{}, {"arguments": None}, {"arguments": {}}, {"arguments": ""}]
+
+
+@pytest.mark.parametrize("model", ["pie-tiny", "tools"])
+def test_messages_that_lack_what_openai_has(http: httpx2.Client, model: str) -> None:
+    """vLLM and llama.cpp take them: a message without content, a call without an id."""
+    body: dict[str, Any] = {"model": model, "max_tokens": 1, "return_token_ids": True}
+
+    def prompt(*messages: dict[str, Any]) -> Any:
+        answer = http.post("/v1/chat/completions", json={**body, "messages": [*messages, *HI]})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["prompt_token_ids"]
+
+    nothings: list[dict[str, Any]] = [{}, {"content": None}, {"content": []}]
+    for role in ("system", "assistant"):
+        for nothing in nothings:
+            assert prompt({"role": role, **nothing}) == prompt({"role": role, "content": ""})
+    calls = [{"type": "function", "function": {"name": "f", **each}} for each in ARGUMENTS]
+    results = [{"role": "tool", "content": text} for text in ("a", None)]
+    named = [{**each, "id": f"call_0_{at}"} for at, each in enumerate(calls)]
+    known = [{**each, "tool_call_id": f"call_0_{at}"} for at, each in enumerate(results)]
+    called = {"role": "assistant", "content": ""}
+    without = prompt({**called, "tool_calls": calls}, *results)
+    assert without == prompt({**called, "tool_calls": named}, *known)
 
 
 @pytest.mark.parametrize("dumped", [True, False])

@@ -50,7 +50,8 @@ def ask(client: openai.OpenAI, **fields: Any) -> Any:
 
 
 def test_a_call_that_has_to_be_made(client: openai.OpenAI) -> None:
-    for choice, names in (("required", {"weather", "time"}), (NAMED, {"time"})):
+    any_name = {"weather", "time"}
+    for choice, names in (("required", any_name), ("any", any_name), (NAMED, {"time"})):
         answer = ask(client, tool_choice=choice, parallel_tool_calls=False).choices[0]
         assert answer.finish_reason == "tool_calls"
         assert answer.message.content is None
@@ -277,6 +278,7 @@ def test_what_no_grammar_has_refuses_strict_tools_alone(
     for schema in (
         {"properties": {"to": email}},
         {"properties": {"to": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}},
+        {"properties": {"to": {"type": "any"}, "count": {"type": "INTEGER"}}},
     ):
         function = {"name": "f", "strict": strict, "parameters": {"type": "object", **schema}}
         body = {"model": "pie-tiny", "messages": ASK, "max_tokens": 40, "tool_choice": choice}

@@ -237,12 +237,8 @@ def _assistant(turn: anthropic.Turn, at: int) -> list[openai.Message]:
             case anthropic.ThinkingBlock(thought):
                 message.reasoning_content = (message.reasoning_content or "") + thought
             case anthropic.ToolUseBlock(call, name, given):
-                arguments = msgspec.json.encode(given).decode()
-                calls = message.tool_calls or []
-                message.tool_calls = [
-                    *calls,
-                    openai.ToolCall(call, openai.CalledFunction(name, arguments)),
-                ]
+                made = openai.GivenCall(openai.GivenFunction(name, given), call)
+                message.tool_calls = [*(message.tool_calls or []), made]
             case anthropic.RedactedBlock():
                 pass
             case _:

@@ -248,10 +248,8 @@ def _request(
 
 
 def _messages(given: list[ollama.OllamaMessage]) -> list[schema.Message]:
-    """Messages; a result belongs to the call before it that has none yet, as Ollama has no ids."""
     messages: list[schema.Message] = []
-    waiting: list[str] = []
-    for at, each in enumerate(given):
+    for each in given:
         match each.role:
             case "system":
                 messages.append(schema.SystemMessage(each.content))
@@ -260,21 +258,15 @@ def _messages(given: list[ollama.OllamaMessage]) -> list[schema.Message]:
                 text = schema.TextPart(each.content)
                 messages.append(schema.UserMessage([text, *images] if images else each.content))
             case "tool":
-                own = each.tool_call_id or (waiting.pop(0) if waiting else f"call_{at}")
-                messages.append(schema.ToolMessage(each.content, own, each.tool_name or each.name))
+                name = each.tool_name or each.name
+                messages.append(schema.ToolMessage(each.content, each.tool_call_id, name))
             case "assistant":
                 message = schema.AssistantMessage(each.content, reasoning_content=each.thinking)
                 message.tool_calls = [
-                    schema.ToolCall(
-                        call.id or f"call_{at}_{number}",
-                        schema.CalledFunction(
-                            call.function.name,
-                            msgspec.json.encode(call.function.arguments).decode(),
-                        ),
-                    )
-                    for number, call in enumerate(each.tool_calls or [])
-                ] or None
-                waiting = [call.id for call in message.tool_calls or []]
+                    schema.GivenCall(schema.GivenFunction(name, arguments), call.id)
+                    for call in each.tool_calls or []
+                    for name, arguments in [(call.function.name, call.function.arguments)]
+                ]
                 messages.append(message)
     return messages
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import msgspec
@@ -18,7 +19,23 @@ Part: TypeAlias = schema.TextPart | schema.ImagePart | schema.RefusalPart
 def render(messages: Sequence[schema.Message]) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The template's messages, and the images' files. Raises `Problem`: 400 if one is none."""
     images: list[bytes] = []
-    return [_message(message, images, at) for at, message in enumerate(messages)], images
+    rendered = [_message(message, images, at) for at, message in enumerate(messages)]
+    _give_ids(rendered)
+    return rendered, images
+
+
+def _give_ids(messages: list[dict[str, Any]]) -> None:
+    """A call without an id gets one, and a result without one is that of the call before it that
+    has none yet."""
+    waiting: list[str] = []
+    for at, message in enumerate(messages):
+        if message["role"] == "tool":
+            own = message["tool_call_id"] or (waiting[0] if waiting else f"call_{at}")
+            message["tool_call_id"] = own
+            waiting = [each for each in waiting if each != own]
+        for number, call in enumerate(message.get("tool_calls", ())):
+            call["id"] = call["id"] or f"call_{at}_{number}"
+            waiting = [*waiting, call["id"]] if number else [call["id"]]
 
 
 def merged_up(messages: Sequence[schema.Message]) -> list[schema.Message]:
@@ -29,7 +46,7 @@ def merged_up(messages: Sequence[schema.Message]) -> list[schema.Message]:
     rest: list[schema.Message] = []
     for message in messages:
         if isinstance(message, schema.SystemMessage):
-            content = message.content
+            content = message.content or ""
             texts.append(content if isinstance(content, str) else text_of(content))
         else:
             rest.append(message)
@@ -39,8 +56,8 @@ def merged_up(messages: Sequence[schema.Message]) -> list[schema.Message]:
 def with_ids(messages: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
     """Messages whose calls have ids of so many letters and digits, as a template wants them."""
 
-    def short(name: Any) -> Any:
-        if not isinstance(name, str) or (len(name) == length and name.isalnum() and name.isascii()):
+    def short(name: str) -> str:
+        if len(name) == length and name.isalnum() and name.isascii():
             return name
         return hashlib.sha256(name.encode()).hexdigest()[:length]
 
@@ -57,6 +74,7 @@ def with_ids(messages: list[dict[str, Any]], length: int) -> list[dict[str, Any]
 
 def _message(message: schema.Message, images: list[bytes], at: int) -> dict[str, Any]:
     where = message.where if isinstance(message, schema.PlacedMessage) else f"messages[{at}]"
+    rendered: dict[str, Any]
     named = {"name": message.name} if message.name else {}
     match message:
         case schema.SystemMessage(content) | schema.DeveloperMessage(content):
@@ -73,12 +91,6 @@ def _message(message: schema.Message, images: list[bytes], at: int) -> dict[str,
 
 def _assistant(message: schema.AssistantMessage, images: list[bytes], where: str) -> dict[str, Any]:
     thought = message.reasoning_content or message.reasoning
-    if (
-        not thought
-        and not message.tool_calls
-        and (message.content, message.refusal) == (None, None)
-    ):
-        raise wrong(where, "an assistant's message has content or calls")
     given = message.refusal if message.content is None else message.content
     # Beside calls, templates ask whether there is a content: null is none, as in `transformers`.
     null = given is None and message.tool_calls
@@ -91,30 +103,32 @@ def _assistant(message: schema.AssistantMessage, images: list[bytes], where: str
     return rendered
 
 
-def _call(call: schema.ToolCall) -> dict[str, Any]:
+def _call(call: schema.GivenCall) -> dict[str, Any]:
     """A call whose arguments are an object, as templates want them; or as the model wrote them,
     where that is no JSON, as of a text that was cut off.
     """
-    try:
-        arguments = msgspec.json.decode(call.function.arguments or "{}")
-    except (ValueError, RecursionError):
-        arguments = call.function.arguments
+    arguments: Any = call.function.arguments or {}
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            arguments = msgspec.json.decode(arguments)
     function = {"name": call.function.name, "arguments": arguments}
     return {"id": call.id, "type": "function", "function": function}
 
 
 def _content(
-    content: str | Sequence[Part], images: list[bytes], where: str
+    content: str | Sequence[Part] | None, images: list[bytes], where: str
 ) -> str | list[dict[str, str]]:
     """A text; or parts, if one is an image: templates of models that read text alone want texts."""
-    if isinstance(content, str):
-        return content
+    if content is None or isinstance(content, str):
+        return content or ""
     parts: list[dict[str, str]] = []
     for part in content:
         if isinstance(part, schema.ImagePart):
-            if part.image_url.detail == "low":
+            given = part.image_url
+            address = schema.ImageAddress(given) if isinstance(given, str) else given
+            if address.detail == "low":
                 raise unsupported(f"{where}.detail", "an image is read at the model's own size")
-            images.append(_image(part.image_url.url, where))
+            images.append(_image(address.url, where))
             parts.append({"type": "image"})
         else:
             text = part.refusal if isinstance(part, schema.RefusalPart) else part.text

@@ -265,7 +265,7 @@ def _add(messages: list[openai.Message], item: schema.Item, where: str) -> None:
         case schema.FunctionCall(call, name, arguments):  # calls of one turn are one message
             if not isinstance(last, openai.AssistantMessage):
                 messages.append(last := openai.AssistantMessage(""))
-            made = openai.ToolCall(call, openai.CalledFunction(name, arguments))
+            made = openai.GivenCall(openai.GivenFunction(name, arguments), call)
             last.tool_calls = [*(last.tool_calls or []), made]
         case schema.InputReasoning(content):
             if content:  # else it is encrypted

@@ -163,7 +163,8 @@ def _session(asked: ChatRequest) -> str | None:
 
 def _results(asked: ChatRequest) -> list[str]:
     since = takewhile(lambda each: not isinstance(each, AssistantMessage), asked.messages[::-1])
-    return [each.tool_call_id for each in since if isinstance(each, ToolMessage)]
+    results = (each for each in since if isinstance(each, ToolMessage))
+    return [each.tool_call_id for each in results if each.tool_call_id]
 
 
 def _job(
@@ -251,7 +252,7 @@ def _must_call(asked: ChatRequest) -> bool:
     choice = asked.tool_choice
     if isinstance(choice, AllowedTools):
         return choice.allowed_tools.mode == "required"
-    return choice == "required" or isinstance(choice, NamedTool)
+    return choice in ("required", "any") or isinstance(choice, NamedTool)
 
 
 def _may_call(asked: ChatRequest, known: list[Tool]) -> list[Tool]:
@@ -323,10 +324,12 @@ def _calls(tools: list[Tool], *, parallel: bool) -> Grammar:
 
 def _thinks(asked: ChatRequest, arguments: Mapping[str, Any]) -> bool:
     """True if a model that can think may: `arguments` are those of the chat template."""
-    off = (arguments.get(name) is False for name in ("enable_thinking", "thinking"))
+    given = {**(asked.chat_template_kwargs or {}), **arguments}
+    off = (given.get(name) is False for name in THINKS)
     return asked.reasoning_effort != "none" and not any(off)
 
 
+THINKS = ("enable_thinking", "thinking")  # arguments of chat templates
 _OWN = {"messages", "tools", "add_generation_prompt", "chat_template"}  # of other fields
 
 
@@ -338,8 +341,10 @@ def template_arguments(
     what the template does not read, and so would have no effect.
     """
     found = dict(asked.chat_template_kwargs or {})
-    for name in found:
-        if name in _OWN or name not in known:
+    for name, value in [*found.items()]:
+        if name in THINKS and value is False and not {*THINKS, "reasoning_effort"} & {*known}:
+            del found[name]  # it does not anyway
+        elif name in _OWN or name not in known:
             raise unsupported(f"chat_template_kwargs.{name}"[:200], _reads(known))
     effort = asked.reasoning_effort
     if effort is None:

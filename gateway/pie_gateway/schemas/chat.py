@@ -69,6 +69,7 @@ class AllowedTools(msgspec.Struct, forbid_unknown_fields=True, tag="allowed_tool
     allowed_tools: Allowed
 
 
+ToolChoice: TypeAlias = Literal["none", "auto", "required", "any"]  # `any`: Mistral's `required`
 MostTokens = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]  # -1: no bound
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -85,7 +86,7 @@ class ChatRequest(SamplingRequest, kw_only=True):
         Annotated[list[Tool | ServerTools], msgspec.Meta(extra={"types": ("function", "mcp")})]
         | None
     ) = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    tool_choice: ToolChoice | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None
     metadata: dict[str, Any] | None = None  # not stored: `store` is refused

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True, tag="text"):
@@ -23,9 +22,9 @@ class ImageAddress(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ImagePart(msgspec.Struct, forbid_unknown_fields=True, tag="image_url"):
-    """An image."""
+    """An image, as OpenAI writes it, or, as Mistral does, its address alone."""
 
-    image_url: ImageAddress
+    image_url: ImageAddress | str
     cache_control: dict[str, Any] | None = None
 
 
@@ -38,7 +37,7 @@ class RefusalPart(msgspec.Struct, forbid_unknown_fields=True, tag="refusal"):
 class SystemMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="system"):
     """Instructions for the whole conversation."""
 
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
     name: str | None = None
 
 
@@ -47,7 +46,7 @@ class DeveloperMessage(
 ):
     """Instructions for the whole conversation, by their newer name."""
 
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
     name: str | None = None
 
 
@@ -69,7 +68,6 @@ class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
 
     name: str
     arguments: str
-    parsed_arguments: UnsetType | Any = UNSET  # the official client's reading of them
 
 
 class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,7 +76,23 @@ class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     function: CalledFunction
     type: Literal["function"] = "function"
-    index: UnsetType | int = UNSET  # of a call put together from a stream
+
+
+class GivenFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """A function's name and its arguments, as clients send them back: in JSON, or an object."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+    parsed_arguments: Any = None  # the official client's reading of them
+
+
+class GivenCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A call that the model has made, as clients send it back."""
+
+    function: GivenFunction
+    id: str | None = None  # by default it is known by its place
+    type: Literal["function"] = "function"
+    index: int | None = None  # of a call put together from a stream
 
 
 class AssistantMessage(
@@ -91,7 +105,7 @@ class AssistantMessage(
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # its name elsewhere
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[GivenCall] | None = None
     # What others' answers have beside their text, which it does not change.
     annotations: list[Any] | None = None
     parsed: Any = None
@@ -101,8 +115,8 @@ class AssistantMessage(
 class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="tool"):
     """The result of a call."""
 
-    content: str | list[TextPart]
-    tool_call_id: str
+    content: str | list[TextPart] | None = None
+    tool_call_id: str | None = None
     name: str | None = None
 
 

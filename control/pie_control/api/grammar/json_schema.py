@@ -56,7 +56,7 @@ def rewritten(schema: Schema, strict: bool = False, free_order: bool = False) ->
     """
     old = isinstance(schema, dict) and bool(_OLD_DRAFT.search(str(schema.get("$schema", ""))))
     lenient = isinstance(schema, dict) and schema.get("x-guidance", {}).get("lenient")
-    rules = (_looks_around, *_RULES) if lenient else _RULES
+    rules = (_looks_around, _other_types, *_RULES) if lenient else _RULES
     found = _rewrite(schema, _Rules(old, strict, free_order, rules))
     # Once nothing is negated; and of patterns of keys llguidance makes no intersections.
     whole = any(f'"{name}"' in json.dumps(found) for name in _APPLIES)
@@ -130,6 +130,14 @@ def _looks_around(schema: dict[str, Any]) -> None:
     """Leaves out a pattern that is no regular expression, as Zod writes one of an address."""
     if _AROUND.search(str(schema.get("pattern", ""))):
         del schema["pattern"]
+
+
+def _other_types(schema: dict[str, Any]) -> None:
+    """Leaves out a type that JSON Schema has not, as `any`; Google's are in capitals."""
+    if isinstance(given := schema.get("type"), str):
+        schema["type"] = given.lower()
+        if schema["type"] not in (*TYPES, "integer"):
+            del schema["type"]
 
 
 def _trivial(schema: dict[str, Any]) -> None:
