@@ -40,8 +40,8 @@ from pie_py.config.kept_files import FILES_FOLDER, RESPONSES_FILE
 from pie_py.config.server import ServerConfig
 from pie_py.config.turns import Turns
 
-# Of the query, which clients of Anthropic, Azure and Google send with each request.
-HINTS = ("beta", "api-version", "alt", "key")
+# Of the query, which clients of Anthropic, Azure and Google, and Codex, send with each request.
+HINTS = ("beta", "api-version", "alt", "key", "client_version")
 # Paths that llama.cpp or vLLM has without `/v1`, too, where some of their clients ask.
 BARE = ("/chat/completions", "/completions", "/embeddings", "/rerank", "/score")
 PROTOCOL = "pie"  # which is what a browser is answered that offers it beside its key

@@ -234,7 +234,7 @@ def test_a_field_of_the_query_is_known_or_named(
     usual = http.request(method, path, json=body)
     if path == "/v1/models":
         assert len(http.get(path, params={"limit": 1}).json()["data"]) == 1
-    hints = {"beta": "true", "api-version": "1", "no_such_field": ""}
+    hints = {"beta": "true", "api-version": "1", "client_version": "1", "no_such_field": ""}
     assert http.request(method, path, params=hints, json=body).status_code == usual.status_code
     wrong = http.request(method, path, params={"no_such_field": "1"}, json=body)
     assert (wrong.status_code, "`no_such_field`" in wrong.text) == (400, True), wrong.text

@@ -32,7 +32,7 @@ CHECKED_BYTES = 1 << 20  # of results, behind which it is seen whether the user 
 SWEEP_SECONDS = 3600.0  # from one look for what is old to the next
 PRIORITY = -100  # the lowest there is
 _STOPPED = "the server ended before the batch; what was done is in its files: ask for the rest"
-_CREDENTIALS = (b"authorization", b"x-api-key", b"host")
+_CREDENTIALS = (b"authorization", b"x-api-key", b"api-key", b"host")
 
 
 _Result = tuple[Literal["output", "error"], bytes]  # the file that a line goes to, and the line

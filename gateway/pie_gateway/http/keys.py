@@ -58,7 +58,7 @@ def _given(headers: Headers) -> str:
     for offered in headers.get("sec-websocket-protocol", "").split(","):
         if offered.strip().startswith(KEY_PROTOCOL):
             return offered.strip().removeprefix(KEY_PROTOCOL)
-    return headers.get("x-api-key", "")
+    return headers.get("x-api-key", "") or headers.get("api-key", "")  # Azure's
 
 
 def _refused(why: str) -> Problem:

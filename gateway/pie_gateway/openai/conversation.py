@@ -25,8 +25,9 @@ def render(messages: Sequence[schema.Message]) -> tuple[list[dict[str, Any]], li
 
 
 def _give_ids(messages: list[dict[str, Any]]) -> None:
-    """A call without an id gets one, and a result without one is that of the call before it that
-    has none yet."""
+    """Gives a call without an id one; a result without one is that of the call before it that has
+    none yet.
+    """
     waiting: list[str] = []
     for at, message in enumerate(messages):
         if message["role"] == "tool":
