@@ -189,6 +189,7 @@ def test_options_that_are_asked_for_or_wrong(rig: Rig, args: list[str], told: li
         ("text", ["--text", "b"], ["b"]),
         ("*words", ["--a", "b"], ["--a", "b"]),
         ("x: int, _x: int", ["---x", "1", "--x", "2"], [2, 1]),
+        ("help: str", ["--help", "x"], ["x"]),
         ("n: int, *words: int", ["--n", "1", "2", "3"], [1, [2, 3]]),
         ("n: int = 1, /, *, m: 'int', **rest", ["--m", "2"], [1, 2, {}]),
     ],

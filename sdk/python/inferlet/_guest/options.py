@@ -85,6 +85,7 @@ def parse(
         epilog=f"Example:\n  {_example(name, parameters)}".replace("%", "%%"),
         formatter_class=RawDescriptionHelpFormatter,
         argument_default=SUPPRESS,  # `main` has its own, and a list would grow from it
+        add_help="help" not in takes.parameters,
     )
     texts = described(main.__doc__ or "")
     for one in parameters:
